@@ -1,12 +1,13 @@
-"""The user's side of Amend: clients of its REST API, and the ``amend`` command.
+"""Python clients of Amend's REST API, and the ``amend`` command.
 
     from amend import Client
 
-It imports no other package of the project. What it needs of them it gets over REST or by starting
-a process, so that the command answers at once and does not load torch to print its help.
+This package imports no other package of the project. It talks to them over REST or starts them as processes, so that
+the command starts quickly and does not load torch to print its help.
 """
 
 from amend.client import AsyncClient, Client
+from amend.dataframe_schema import FrameSchema, read_schema
 from amend.errors import (
     AmendError,
     ApiError,
@@ -22,7 +23,6 @@ from amend.errors import (
     Unavailable,
     UnreachableError,
 )
-from amend.frame_schema import FrameSchema, read_schema
 
 __all__ = [
     "AmendError",

@@ -1,4 +1,4 @@
-"""The ``amend`` command, as installed by the console script of the same name: puts its parts together."""
+"""The ``amend`` command: assembles the commands of `amend.commands`. The console script calls `main`."""
 
 import importlib.metadata
 from typing import Annotated
@@ -11,7 +11,7 @@ from amend.commands.plain_help import use_plain_help
 
 app = typer.Typer(
     name="amend",
-    help="Keep a deployed model current, and make it forget, without retraining it.",
+    help="Keep deployed models up to date, and make them forget data, without retraining.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -38,8 +38,8 @@ app.add_typer(processes.bench, name="bench")
 use_plain_help(app)
 
 
-def print_version(wanted: bool) -> None:
-    if wanted:
+def print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"amend {importlib.metadata.version('amend')}")
         raise typer.Exit
 
@@ -47,8 +47,7 @@ def print_version(wanted: bool) -> None:
 @app.callback()
 def amend(
     version: Annotated[
-        bool,
-        typer.Option("--version", callback=print_version, is_eager=True, help="Print the version and exit."),
+        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
     pass

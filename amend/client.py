@@ -1,6 +1,6 @@
-"""The two clients of Amend's REST API: :class:`Client` waits, :class:`AsyncClient` is awaited.
+"""The two clients of Amend's REST API: :class:`Client` is synchronous, :class:`AsyncClient` asynchronous.
 
-What they can do is in `operations`, how a call is made and repeated in `sansio`; here it is carried out.
+Their methods are in `operations`; requests and retries are described in `requests` and carried out here.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ import httpx
 from amend.config import find_key, find_url, is_loopback
 from amend.errors import UnreachableError
 from amend.operations import Operations
-from amend.sansio import Call, Flow, Outcome, Pages, Pause, Run, Step
+from amend.requests import Call, Flow, Outcome, Pages, Pause, Run, Step
 
 T = TypeVar("T")
 Http = TypeVar("Http", httpx.Client, httpx.AsyncClient)
 Transport = TypeVar("Transport", httpx.BaseTransport, httpx.AsyncBaseTransport)
 
-# Seconds before each repetition: enough for a restart of the service.
+# Seconds before each retry: in total, enough for a restart of the service.
 RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 4.0)
-# Storing a large batch takes a while; finding out that nobody listens must not.
+# Storing a large batch takes a while, but a missing service should be noticed quickly.
 TIMEOUT = httpx.Timeout(120.0, connect=5.0)
 
 
 class BaseClient(Operations, Generic[Http, Transport]):
-    """What both clients are made of: an address, a key, and httpx's client of their kind."""
+    """Base of both clients: an address, a key, and the httpx client of the same kind."""
 
     _kind: type[Http]
 
@@ -47,36 +47,41 @@ class BaseClient(Operations, Generic[Http, Transport]):
 
 
 class Client(BaseClient[httpx.Client, httpx.BaseTransport]):
-    """Calls one Amend service with one key; without them, the service on this machine with its admin key."""
+    """Synchronous client of one Amend service.
+
+    The default of ``url`` is ``AMEND_URL``, else this machine at ``AMEND_PORT`` (8000). The default of ``key`` is
+    ``AMEND_KEY``, else, for a service on this machine, ``$AMEND_HOME/admin.key``. ``pauses``: seconds before each
+    retry.
+    """
 
     _kind = httpx.Client
 
     def run(self, flow: Flow[T]) -> T:
-        """Carry out a flow; its answer."""
+        """Carry out a flow and return its result."""
         run = Run(flow)
         while run.step is not None:
             run.send(self._take(run.step))
-        return run.answer
+        return run.result
 
     def _take(self, step: Step) -> Outcome:
         if isinstance(step, Pause):
             time.sleep(step.seconds)
             return None
         try:
-            answer = self._http.send(build_request(self._http, step), stream=True)
-            with closing(answer):
-                if step.download is None or not answer.is_success:
-                    answer.read()
+            response = self._http.send(build_request(self._http, step), stream=True)
+            with closing(response):
+                if step.download is None or not response.is_success:
+                    response.read()
                 else:
                     step.download.begin()
-                    for piece in answer.iter_bytes():
+                    for piece in response.iter_bytes():
                         step.download.write(piece)
-            return answer
+            return response
         except httpx.TransportError as error:
             return error
 
     def walk(self, pages: Pages[T]) -> Iterator[T]:
-        """All items of a list; each page is asked for when it is needed."""
+        """Iterate over all items of a list. Each page is requested when it is needed."""
         after = None
         while True:
             page = self.run(pages.page(self, after, pages.limit))
@@ -98,36 +103,36 @@ class Client(BaseClient[httpx.Client, httpx.BaseTransport]):
 
 
 class AsyncClient(BaseClient[httpx.AsyncClient, httpx.AsyncBaseTransport]):
-    """As :class:`Client`; its methods are awaited, its lists walked through with ``async for``."""
+    """Asynchronous client: as :class:`Client`, but methods are awaited and lists are read with ``async for``."""
 
     _kind = httpx.AsyncClient
 
     async def run(self, flow: Flow[T]) -> T:
-        """Carry out a flow; its answer."""
+        """Carry out a flow and return its result."""
         run = Run(flow)
         while run.step is not None:
             run.send(await self._take(run.step))
-        return run.answer
+        return run.result
 
     async def _take(self, step: Step) -> Outcome:
         if isinstance(step, Pause):
             await asyncio.sleep(step.seconds)
             return None
         try:
-            answer = await self._http.send(build_request(self._http, step), stream=True)
-            async with aclosing(answer):
-                if step.download is None or not answer.is_success:
-                    await answer.aread()
+            response = await self._http.send(build_request(self._http, step), stream=True)
+            async with aclosing(response):
+                if step.download is None or not response.is_success:
+                    await response.aread()
                 else:
                     step.download.begin()
-                    async for piece in answer.aiter_bytes():
+                    async for piece in response.aiter_bytes():
                         step.download.write(piece)
-            return answer
+            return response
         except httpx.TransportError as error:
             return error
 
     async def walk(self, pages: Pages[T]) -> AsyncIterator[T]:
-        """All items of a list; each page is asked for when it is needed."""
+        """Iterate over all items of a list. Each page is requested when it is needed."""
         after = None
         while True:
             page = await self.run(pages.page(self, after, pages.limit))
@@ -150,24 +155,24 @@ class AsyncClient(BaseClient[httpx.AsyncClient, httpx.AsyncBaseTransport]):
 
 
 def open_http(kind: Callable[..., T], url: str, key: str | None, transport: Any) -> T:
-    """An httpx client of one of its two kinds."""
+    """Create the httpx client, synchronous or asynchronous."""
     try:
-        if "%" in (host := httpx.URL(url).host) or not host:  # httpx escapes what no host is called
-            raise httpx.InvalidURL("that is no address")
-        # only now: of an address that is none, nobody can say whether the key may go there
+        if "%" in (host := httpx.URL(url).host) or not host:  # httpx escapes characters that no host name has
+            raise httpx.InvalidURL("invalid host name")
+        # After the check: only a valid address tells whether the admin key may be sent there.
         headers = {"Authorization": f"Bearer {find_key(key, url)}", "Accept": "application/json"}
         return kind(
             base_url=url,
             headers=headers,
             timeout=TIMEOUT,
             transport=transport,
-            # Preparing for TLS takes longer than most calls.
+            # Preparing TLS takes longer than most requests.
             verify=not url.startswith("http://"),
-            # A proxy from the environment is for the world outside, not for this machine.
+            # A proxy from the environment is meant for other hosts, not for this machine.
             trust_env=not is_loopback(url),
         )
     except (httpx.InvalidURL, UnicodeEncodeError) as error:
-        raise UnreachableError(f"cannot call {url}: {error}") from error
+        raise UnreachableError(f"Invalid address {url}: {error}. Expected http://HOST:PORT.") from error
 
 
 def build_request(http: httpx.Client | httpx.AsyncClient, call: Call) -> httpx.Request:

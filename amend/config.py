@@ -1,4 +1,4 @@
-"""Where the service is and which key to send, if a caller does not say: as for the ``amend`` command."""
+"""Default address and key of the service, for the clients and the ``amend`` command."""
 
 import os
 from pathlib import Path
@@ -11,7 +11,7 @@ LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 def find_url(given: str | None) -> str:
-    """The given address, else ``AMEND_URL``, else this machine."""
+    """The given address, else ``AMEND_URL``, else this machine at ``AMEND_PORT``."""
     url = given or os.environ.get("AMEND_URL") or f"http://127.0.0.1:{find_port()}"
     return (url if "://" in url else f"http://{url}").rstrip("/").removesuffix("/v1")
 
@@ -19,30 +19,30 @@ def find_url(given: str | None) -> str:
 def find_port() -> int:
     port = os.environ.get("AMEND_PORT") or "8000"
     if not (port.isascii() and port.isdecimal() and 0 < int(port) < 2**16):
-        raise UnreachableError(f"AMEND_PORT must be the number of a port, not {port!r}")
+        raise UnreachableError(f"AMEND_PORT must be a port number from 1 to 65535, not {port!r}.")
     return int(port)
 
 
 def find_key(given: str | None, url: str) -> str:
-    """The given key, else ``AMEND_KEY``, else the admin's, which is for a service on this machine alone."""
+    """The given key, else ``AMEND_KEY``, else, for a service on this machine only, the admin key."""
     if key := given or os.environ.get("AMEND_KEY"):
         return check_key(key)
     if not is_loopback(url):
-        # whoever listens there would be handed the keys to everything here
-        raise KeyMissing("no key: give one or set AMEND_KEY (the admin key of this machine is not sent to others)")
+        # The admin key of this machine must not be sent to another one.
+        raise KeyMissing("No API key. Pass one or set AMEND_KEY. (The admin key is not sent to other hosts.)")
     file = Path(os.environ.get("AMEND_HOME") or "~/.amend").expanduser() / "admin.key"
     try:
         return check_key(file.read_text(errors="replace"))
     except OSError as error:
-        message = f"no key: give one or set AMEND_KEY ({file}: {error.strerror}; `amend migrate` writes it)"
+        message = f"No API key. Pass one or set AMEND_KEY. ({file}: {error.strerror}; `amend migrate` creates it.)"
         raise KeyMissing(message) from error
 
 
 def check_key(text: str) -> str:
-    """A key as it goes out; KeyMissing if it cannot, without showing it."""
+    """The key without surrounding white space. Raises KeyMissing, without the text, if it cannot be a key."""
     key = text.strip()
     if not (key.isascii() and key.isprintable()):
-        raise KeyMissing("the key holds letters that no key has (only ASCII does): was something else copied?")
+        raise KeyMissing("The API key contains characters other than printable ASCII. Check that you copied the key.")
     return key
 
 

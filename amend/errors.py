@@ -1,4 +1,4 @@
-"""What calls of the service can raise. All of it is an :class:`AmendError`."""
+"""Exceptions that the clients raise. All derive from :class:`AmendError`."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ if TYPE_CHECKING:
 
 
 class FieldProblem(TypedDict):
-    """One bad place in a request: the way to it, the index of a bad example included, and what is wrong there."""
+    """An invalid field of a request: its path, with the index of the example in a batch, and what is wrong."""
 
     loc: list[str | int]
     msg: str
 
 
 class AmendError(Exception):
-    """Base of everything that this client raises."""
+    """Base of all exceptions that the clients raise."""
 
 
 class UnreachableError(AmendError):
-    """No answer: nobody listens at the address, or the connection broke on every attempt."""
+    """The service did not respond: nothing listens at the address, or the connection broke on every attempt."""
 
 
 class KeyMissing(AmendError):
-    """No key was given and none was found, or what was cannot be one."""
+    """No API key was given or found, or it is not a valid key."""
 
 
 class PackageMissing(AmendError):
-    """What was given takes a package that is not installed."""
+    """The arguments require a package that is not installed."""
 
 
 class EstimatorUnsupported(AmendError, ValueError):
-    """An estimator that cannot be imported; nothing was sent."""
+    """The estimator cannot be imported. Nothing was sent."""
 
     code = "estimator_unsupported"
 
 
 class ApiError(AmendError):
-    """The service refused. ``code`` is a stable word to act upon, ``errors`` names the bad fields."""
+    """The service returned an error. ``code`` is a stable identifier; ``errors`` lists the invalid fields."""
 
     kinds: ClassVar[dict[int, type[ApiError]]] = {}
 
@@ -56,7 +56,7 @@ class ApiError(AmendError):
 
     @classmethod
     def of(cls, response: httpx.Response) -> ApiError:
-        """The error of the kind that the status means."""
+        """The error of the class that corresponds to the status."""
         status = response.status_code
         kind = cls.kinds.get(status, cls)
         try:
@@ -64,56 +64,56 @@ class ApiError(AmendError):
         except ValueError:
             problem = None
         if not isinstance(problem, dict) or "code" not in problem:
-            # Not our service's own words: a proxy, or another server altogether.
-            return kind(status, f"http_{status}", response.reason_phrase or "no reason given")
-        detail = problem.get("detail") or problem.get("title") or "no detail given"
+            # Not a response of the service, but of a proxy or of a different server.
+            return kind(status, f"http_{status}", response.reason_phrase or "No reason given.")
+        detail = problem.get("detail") or problem.get("title") or "No detail given."
         return kind(status, problem["code"], detail, problem.get("errors"))
 
     def move_by(self, count: int) -> Self:
-        """The same error, where ``count`` examples went out in earlier batches: places count from the first of all."""
+        """The same error with indices of examples moved by the ``count`` examples of earlier batches."""
         moved: list[FieldProblem] = [{**error, "loc": move_place(error.get("loc"), count)} for error in self.errors]
         detail = self.detail
-        for before, after in zip(self.errors[:1], moved, strict=False):  # the detail tells the first
+        for before, after in zip(self.errors[:1], moved, strict=False):  # the detail contains the first path
             detail = detail.replace(join_place(before.get("loc")), join_place(after["loc"]), 1)
         return type(self)(self.status, self.code, detail, moved)
 
 
 class Invalid(ApiError, statuses=(400, 413, 415, 422)):
-    """What was sent is not as it should be."""
+    """The request is invalid."""
 
 
 class Forbidden(ApiError, statuses=(401, 403)):
-    """The key is not known, or may not do this."""
+    """The API key is unknown or lacks the required scope."""
 
 
 class NotFound(ApiError, statuses=(404,)):
-    """There is no such thing, or the key cannot see it."""
+    """The resource does not exist, or the key may not see it."""
 
 
 class Conflict(ApiError, statuses=(409,)):
-    """It does not go with what is there."""
+    """The request conflicts with the current state."""
 
 
 class Unavailable(ApiError, statuses=(502, 503, 504)):
-    """The service, or something behind it, is not there; nothing was changed."""
+    """The service, or a system that it depends on, is unavailable. Nothing was changed."""
 
 
 class JobFailed(AmendError):
-    """A job that was awaited has failed, or was cancelled."""
+    """The job failed or was cancelled."""
 
     def __init__(self, job: Job) -> None:
         reason = f": {job.error.code}: {job.error.detail}" if job.error else ""
-        super().__init__(f"job {job.id} {job.state}{reason}")
+        super().__init__(f"Job {job.id} {'was ' * (job.state == 'cancelled')}{job.state}{reason}")
         self.job = job
 
 
 class ErasureFailed(AmendError):
-    """An erasure that was awaited has failed, was refused, or is held."""
+    """The erasure failed, was refused, or is held."""
 
     def __init__(self, erasure: Erasure) -> None:
         parts = (f"; {part.model}: {part.error.code}: {part.error.detail}" for part in erasure.models if part.error)
-        state = "is held: it waits for an approval" if erasure.state == "held" else erasure.state
-        super().__init__(f"erasure {erasure.id} {state}{''.join(parts)}")
+        state = {"held": "is held until it is approved", "refused": "was refused"}.get(erasure.state, erasure.state)
+        super().__init__(f"Erasure {erasure.id} {state}{''.join(parts)}")
         self.erasure = erasure
 
 

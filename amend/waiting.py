@@ -1,47 +1,48 @@
-"""Waiting for what goes on without us: jobs and erasures."""
-
-from __future__ import annotations
+"""Waiting for jobs and erasures to finish."""
 
 import math
 import time
 from collections.abc import Callable
 from typing import Any, Protocol, Self, TypeAlias, TypeVar, overload
 
+from amend.client_methods import AsyncRunner, Runner, operation
 from amend.errors import ErasureFailed, JobFailed
+from amend.requests import Caller, Flow, Pause, path
 from amend.responses import Changed, Erasure, Job, Key, Removal, Removed, Replaced, Resumed, Webhook
-from amend.sansio import AsyncRunner, Caller, Flow, Pause, Runner, operation, path
 
 T = TypeVar("T", Job, Erasure)
 Progress: TypeAlias = Callable[[Job], object] | None
 ErasureProgress: TypeAlias = Callable[[Erasure], object] | None
 WithJob: TypeAlias = Changed | Removed | Removal | Replaced | Resumed
-"""Answers that name a job, or None where there was nothing to do."""
+"""Responses that have the id of a job, or None if there was nothing to do."""
 
-# Seconds of one long poll. It is answered when the job ends; with a callback this is how often it is called.
+# Seconds of one long poll, which ends early when the job ends; and of one with a progress callback.
 LONG_POLL_SECONDS, REPORT_SECONDS = 30, 1
-# Seconds between two questions how an erasure stands.
+# Seconds between two requests for the state of an erasure, which has no long poll.
 POLL_SECONDS = 0.5
 
 
 def wait_until_ended(
     poll: Callable[[float], Flow[T]], every: float, progress: Callable[[T], object] | None, timeout: float | None
 ) -> Flow[T]:
-    """What ``poll`` finds, once it has ended. ``poll`` is given the seconds that it may take to find something new."""
+    """Poll until the job or erasure has ended, and return it. ``poll`` takes the seconds that it may wait for news."""
     end = math.inf if timeout is None else time.monotonic() + timeout
     found = yield from poll(0)
     while True:
         if progress is not None:
             progress(found)
-        if found.ended or found.state == "held":  # which only an approval ends
+        if found.ended or found.state == "held":  # a held erasure waits for an approval
             return found
         left = end - time.monotonic()
         if left <= 0:
-            raise TimeoutError(f"{type(found).__name__.lower()} {found.id} is still {found.state}")
+            raise TimeoutError(
+                f"{type(found).__name__} {found.id} is still {found.state} after {timeout:g} s. It continues."
+            )
         found = yield from poll(min(every, left))
 
 
 def await_job(caller: Caller, id: str, progress: Progress, timeout: float | None) -> Flow[Job]:
-    """A job, once it has succeeded; else JobFailed."""
+    """Wait for a job to succeed and return it. Raises JobFailed if it does not."""
     every = LONG_POLL_SECONDS if progress is None else REPORT_SECONDS
     place = path("jobs", id)
     found = yield from wait_until_ended(
@@ -53,7 +54,7 @@ def await_job(caller: Caller, id: str, progress: Progress, timeout: float | None
 
 
 def await_erasure(caller: Caller, id: str, progress: ErasureProgress, timeout: float | None) -> Flow[Erasure]:
-    """An erasure, once it is completed; else ErasureFailed."""
+    """Wait for an erasure to complete and return it. Raises ErasureFailed if it does not."""
 
     def poll(seconds: float) -> Flow[Erasure]:
         yield Pause(seconds)
@@ -67,7 +68,7 @@ def await_erasure(caller: Caller, id: str, progress: ErasureProgress, timeout: f
 
 
 class Wait(Protocol):
-    """How a client waits for a job that there may be, or not, and for an erasure."""
+    """Type of ``Client.wait``: its result depends on its argument."""
 
     @overload
     def __call__(self, job: Job | str, *, progress: Progress = None, timeout: float | None = None) -> Job: ...
@@ -82,7 +83,7 @@ class Wait(Protocol):
 
 
 class AsyncWait(Protocol):
-    """The same, awaited."""
+    """Type of ``AsyncClient.wait``."""
 
     @overload
     async def __call__(self, job: Job | str, *, progress: Progress = None, timeout: float | None = None) -> Job: ...
@@ -99,7 +100,7 @@ class AsyncWait(Protocol):
 
 
 class wait_operation(operation[..., Job | Erasure | None]):  # noqa: N801 - used as a decorator
-    """An operation whose answer depends on what it was given: a type that `operation` alone cannot tell."""
+    """An operation whose result type depends on its argument, which `operation` alone cannot express."""
 
     @overload
     def __get__(self, client: None, owner: type) -> Self: ...

@@ -1,1 +1,1 @@
-"""Benchmarks: what the engine reaches, as figures. Never run by the tests; `amend bench --help`."""
+"""Benchmarks of the engine and the service. Tests do not run them; see `amend bench --help`."""

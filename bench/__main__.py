@@ -1,4 +1,4 @@
-"""`amend bench ...`: the commands."""
+"""Run the benchmarks of Amend."""
 
 from __future__ import annotations
 
@@ -11,25 +11,31 @@ PARTS = (
     *("anchored", "dense", "schema", "wide", "kernel", "million"),
     *("networks-mlp", "networks-lenet5", "networks-overfitted"),
 )
-"""Of the engine's benchmark: importing it takes seconds, which its help need not."""
+"""Parts of the engine benchmark. They are repeated here because importing the benchmark takes seconds."""
 
 app = typer.Typer(name="amend bench", no_args_is_help=True, add_completion=False, help=__doc__)
 
 
 @app.command()
 def engine(
-    data: Annotated[Path | None, typer.Option(help="folder with mnist.npz (x, y, tx, ty); else generated data")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with mnist.npz (x, y, tx, ty). By default, data are generated.")
+    ] = None,
     only: Annotated[
         str,
-        typer.Option(help=f"part of a name: {', '.join(PARTS)}"),
+        typer.Option(help=f"Run only the parts whose name contains this: {', '.join(PARTS)}."),
     ] = "",
-    rows: Annotated[int, typer.Option(help="rows of the largest anchored model; 10^7 need 4 GB")] = 1_000_000,
-    seeds: Annotated[int, typer.Option(help="random seeds of the networks")] = 3,
-    json: Annotated[Path | None, typer.Option(help="write every figure here, for machines")] = None,
-    figures: Annotated[Path | None, typer.Option(help="folder for the PNGs")] = None,
-    quick: Annotated[bool, typer.Option(help="small sizes: does it work; says nothing of the targets")] = False,
+    rows: Annotated[
+        int, typer.Option(help="Number of rows of the largest dense model; 10^7 rows need 4 GB.")
+    ] = 1_000_000,
+    seeds: Annotated[int, typer.Option(help="Number of random seeds for networks.")] = 3,
+    json: Annotated[Path | None, typer.Option(help="File for all results, as JSON.")] = None,
+    figures: Annotated[Path | None, typer.Option(help="Folder for the figures (PNG).")] = None,
+    quick: Annotated[
+        bool, typer.Option(help="Use small sizes, to check that the benchmark works. Results are not comparable.")
+    ] = False,
 ) -> None:
-    """Adaptations beside all that could be done instead: nothing, refits from the old weights, retrains."""
+    """Compare adaptations with the alternatives: doing nothing, warm-started refits, retrains."""
     from bench.engine import Options, run
 
     run(Options(data, rows, seeds, quick), only, json, figures)
@@ -40,23 +46,26 @@ def paper(
     data: Annotated[
         Path | None,
         typer.Option(
-            help="folder with usps.npz (train_x, train_y, test_x, test_y), a7a, a7a.t, mnist.npz (x, y, tx, ty), "
-            "cifar-10-batches-bin; --only digits needs none"
+            help="Folder with usps.npz (train_x, train_y, test_x, test_y), a7a, a7a.t, mnist.npz (x, y, tx, ty), "
+            "cifar-10-batches-bin. Not needed with --only digits."
         ),
     ] = None,
-    json: Annotated[Path | None, typer.Option(help="write every figure here, for machines")] = None,
-    figures: Annotated[Path, typer.Option(help="folder for the PNGs")] = Path("results"),
-    seeds: Annotated[int, typer.Option(help="random seeds (Adult: twice as many; MNIST: 3 at most)")] = 5,
+    json: Annotated[Path | None, typer.Option(help="File for all results, as JSON.")] = None,
+    figures: Annotated[Path, typer.Option(help="Folder for the figures (PNG).")] = Path("results"),
+    seeds: Annotated[
+        int, typer.Option(help="Number of random seeds (twice as many for Adult, at most 3 for MNIST).")
+    ] = 5,
     only: Annotated[
         str,
         typer.Option(
-            help="part of a name: adult, usps-linear, usps-mlp, passes, mnist-add, cifar-model, digits-model ..."
+            help="Run only the parts whose name contains this: adult, usps-linear, usps-mlp, passes, mnist-add, "
+            "cifar-model, digits-model ..."
         ),
     ] = "",
-    processes: Annotated[int, typer.Option(help="run this many at once, one thread each")] = 2,
-    rows: Annotated[int | None, typer.Option(help="training images, the first so many [all]")] = None,
+    processes: Annotated[int, typer.Option(help="Number of processes, with one thread each.")] = 2,
+    rows: Annotated[int | None, typer.Option(help="Number of training images to use. [default: all]")] = None,
 ) -> None:
-    """The paper's tasks at memory shares from 100 % to 2 %: ours, the paper's K-prior, its limit and rivals, refits."""
+    """Compare Amend with the paper's K-prior, its limit, rival methods and refits on the paper's tasks."""
     from bench.paper import run
 
     run(data, json, figures, seeds, only, processes, rows)
@@ -64,10 +73,10 @@ def paper(
 
 @app.command()
 def scale(
-    largest: Annotated[int, typer.Option(help="rows of the largest past")] = 10_000_000,
-    json: Annotated[Path | None, typer.Option(help="write every figure here, for machines")] = None,
+    largest: Annotated[int, typer.Option(help="Number of past rows of the largest problem.")] = 10_000_000,
+    json: Annotated[Path | None, typer.Option(help="File for all results, as JSON.")] = None,
 ) -> None:
-    """Adapting a GLM (P = 100) to 1 000 changes with 10^4 to 10^7 past rows: the past should cost nothing."""
+    """Measure the cost of adapting a GLM (P = 100) to 1 000 changes, with 10^4 to 10^7 past rows."""
     from bench.scale import run
 
     run(largest, json)
@@ -78,7 +87,7 @@ def ingest(
     only: Annotated[str, typer.Option(help="writing, reading, predictions, uncertainty, postgresql or sqlite")] = "",
     rows: Annotated[int | None, typer.Option(help="examples in the ledger that is read [default: 1000000]")] = None,
     quick: Annotated[bool, typer.Option(help="a small run: does it work, and roughly how fast")] = False,
-    json: Annotated[Path | None, typer.Option(help="write every figure here, for machines")] = None,
+    json: Annotated[Path | None, typer.Option(help="File for all results, as JSON.")] = None,
 ) -> None:
     """The service against the bare database and `mlflow models serve`: examples in, a pass out, predictions."""
     from bench.ingest import run
@@ -89,12 +98,13 @@ def ingest(
 @app.command()
 def turnaround(
     rows: Annotated[
-        list[int] | None, typer.Option(help="examples of a model; may be repeated [100000, 1000000]")
+        list[int] | None,
+        typer.Option(help="Number of examples of a model; may be repeated. [default: 100000, 1000000]"),
     ] = None,
-    removals: Annotated[int, typer.Option(help="how many to measure, one after the other")] = 20,
-    json: Annotated[Path | None, typer.Option(help="write every figure here, for machines")] = None,
+    removals: Annotated[int, typer.Option(help="Number of sequential measurements.")] = 20,
+    json: Annotated[Path | None, typer.Option(help="File for all results, as JSON.")] = None,
 ) -> None:
-    """From a removal's answer to the champion without it, by kind of certificate, beside a retrain; and progress."""
+    """Measure the time from a removal request to the champion without the example, and compare it with a retrain."""
     from bench.turnaround import run
 
     run(rows or [100_000, 1_000_000], removals, json)
@@ -102,12 +112,14 @@ def turnaround(
 
 @app.command()
 def sharing(
-    rows: Annotated[list[int] | None, typer.Option(help="examples; may be repeated [1000000, 10000000]")] = None,
-    tasks: Annotated[int, typer.Option(help="tasks at once at the most, one processor each")] = 2,
-    repeats: Annotated[int, typer.Option(help="passes of each kind to measure")] = 5,
-    json: Annotated[Path | None, typer.Option(help="write every figure here, for machines")] = None,
+    rows: Annotated[
+        list[int] | None, typer.Option(help="Number of examples; may be repeated. [default: 1000000, 10000000]")
+    ] = None,
+    tasks: Annotated[int, typer.Option(help="Maximum number of concurrent tasks, with one processor each.")] = 2,
+    repeats: Annotated[int, typer.Option(help="Number of passes of each kind.")] = 5,
+    json: Annotated[Path | None, typer.Option(help="File for all results, as JSON.")] = None,
 ) -> None:
-    """One pass over all examples, in one process and as tasks of a local Ray cluster; needs the extra `ray`."""
+    """Compare a pass in one process with one on a local Ray cluster. Requires the extra `ray`."""
     from bench.sharing import run
 
     run(rows or [1_000_000, 10_000_000], tasks, repeats, json)
@@ -115,11 +127,11 @@ def sharing(
 
 @app.command()
 def erasure(
-    rows: Annotated[int, typer.Option(help="examples of the model")] = 100_000,
-    erasures: Annotated[int, typer.Option(help="how many to measure, one after the other")] = 10,
-    json: Annotated[Path | None, typer.Option(help="write every figure here, for machines")] = None,
+    rows: Annotated[int, typer.Option(help="Number of examples of the model.")] = 100_000,
+    erasures: Annotated[int, typer.Option(help="Number of sequential measurements.")] = 10,
+    json: Annotated[Path | None, typer.Option(help="File for all results, as JSON.")] = None,
 ) -> None:
-    """From an erasure's request to its receipt: one at a time, and a hundred at once."""
+    """Measure the time from an erasure request to its receipt: one at a time, and a hundred at once."""
     from bench.erasure import run
 
     run(rows, erasures, json)

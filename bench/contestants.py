@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from amend import Client
 from bench.baselines import FEATURES, Batch
 from bench.wire import Connection, Service, request
 
@@ -43,6 +44,25 @@ class ServiceWriter:
         assert answer["accepted"] > 0, answer
 
 
+class ClientWriter:
+    """``Client.add_examples`` with an Arrow table, as users call it: encoding and httpx included."""
+
+    name = "Python client"
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+
+    def payload(self, batch: Batch) -> pa.Table:
+        return pa.Table.from_batches([to_arrow(batch)])
+
+    def connect(self) -> Client:
+        return Client(f"http://127.0.0.1:{self.service.port}", self.service.key)
+
+    def write(self, client: Client, table: pa.Table) -> None:
+        added = client.add_examples(MODEL, table)
+        assert (added.accepted, added.duplicates) == (table.num_rows, 0), added
+
+
 class LedgerReader:
     """The pass that training and certificates make."""
 
@@ -73,11 +93,15 @@ def vector_model(name: str, holdout: float = 0.1) -> dict[str, Any]:
     }
 
 
+def to_arrow(batch: Batch) -> pa.RecordBatch:
+    x = pa.FixedSizeListArray.from_arrays(pa.array(batch.x.ravel()), FEATURES)
+    return pa.record_batch({"id": pa.array(batch.ids), "y": pa.array(batch.y), "x": x})
+
+
 def encode(batch: Batch, form: str) -> bytes:
     """The body of a request."""
     if form == "Arrow":
-        x = pa.FixedSizeListArray.from_arrays(pa.array(batch.x.ravel()), FEATURES)
-        table = pa.record_batch({"id": pa.array(batch.ids), "y": pa.array(batch.y), "x": x})
+        table = to_arrow(batch)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema) as stream:
             stream.write_batch(table)

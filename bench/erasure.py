@@ -1,4 +1,4 @@
-"""From an erasure's request to its receipt, on the embedded default: one at a time, and a hundred at once."""
+"""From an erasure request to its receipt, on the embedded default: one at a time, and a hundred at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bench.turnaround import DIM, MANUAL_POLICY, create_filled_model, embedded, 
 ONE_PERSON_SECONDS, CROWD_SECONDS = 6.0, 20.0
 CROWD_SIZE = 100
 EXAMPLES_PER_PERSON = 3
-"""Examples about each person."""
+"""Number of examples about each person."""
 
 
 def wait_for_erasures(client: httpx.Client, ids: list[str]) -> None:

@@ -1,7 +1,7 @@
-"""The service against the bare database: rows/s of examples in over HTTP, and of a pass over the ledger out.
+"""Compares the service with plain database access: rows/s of examples written over HTTP, and read by a pass.
 
-All ratios are taken within a round, in which every contestant has its turn, and the median over the rounds is
-reported: on a noisy machine the figures of one minute say little about those of another.
+Each ratio is computed within a round, in which every contestant runs once, and the median over the rounds is reported:
+on a noisy machine, measurements taken minutes apart cannot be compared.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from bench.baselines import (
     SqliteWriter,
     Writer,
 )
-from bench.contestants import CONTENT_TYPES, MODEL, LedgerReader, ServiceWriter, encode, vector_model
+from bench.contestants import CONTENT_TYPES, MODEL, ClientWriter, LedgerReader, ServiceWriter, encode, vector_model
 from bench.wire import Connection, Service, amend, request
 from tests import servers
 
@@ -48,15 +48,15 @@ TARGETS = {
 }
 IN_FLIGHT = (1, 2, 4)
 MAIN = 4
-"""Targets are for four requests in flight: the service, the database and their callers share two cores, and a request
-that is on its way keeps none of them busy."""
+"""Targets apply to four concurrent requests: the service, the database and the callers share two cores, and a request
+in transit keeps no core busy."""
 LOAD = 50_000
-"""Rows of a request that fills the ledger before it is read."""
+"""Rows per request when the ledger is filled for reading."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """How fast one contestant was, over all rounds."""
+    """The speed of one contestant over all rounds."""
 
     database: str
     batch: int
@@ -64,11 +64,11 @@ class Figure:
     name: str
     rows_per_second: float
     ratios: dict[str, float]
-    """To each of those who do without the service, with one connection: a ledger has its changes one after another,
-    so that is the most it could reach. Targets are for the first."""
+    """Ratio to each plain writer with one connection. A ledger serialises its changes, so this is the upper limit.
+    Targets apply to the first."""
     target: float | None
     crowded: float | None = None
-    """The ratio to the first of those with as many connections, whose rows need no order."""
+    """Ratio to the first plain writer with as many connections, which need not keep the rows in order."""
 
 
 @dataclass(frozen=True)
@@ -77,10 +77,10 @@ class Effort:
 
     rounds: int
     batches: dict[int, int]
-    """Size of a batch -> batches in one turn."""
+    """Batch size -> number of batches per turn."""
     rows: int
     seconds: float
-    """Of one turn of predictions."""
+    """Duration of one turn of predictions."""
 
 
 FULL = Effort(5, {1_000: 40, 10_000: 8}, 1_000_000, 1.0)
@@ -89,13 +89,13 @@ QUICK = Effort(3, {1_000: 10}, 100_000, 0.4)
 
 @dataclass(frozen=True)
 class Contest:
-    """The service on an empty database, and those who do without it."""
+    """The service on an empty database, and its competitors without a service."""
 
     database: str
     service: Service
     writers: list[Writer]
     readers: list[Reader]
-    """Of the service's own tables."""
+    """They read the service's own tables."""
 
 
 @contextmanager
@@ -118,14 +118,14 @@ def contest(database: str, folder: Path) -> Iterator[Contest]:
 
 
 def empty_ledger(home: Path, url: str = "") -> Path:
-    """Make the service's tables once more, for somebody else to write to; the file, on SQLite."""
+    """Create a second copy of the service's tables for the plain writers. Returns the file, for SQLite."""
     environment = {**os.environ, "AMEND_HOME": str(home), "AMEND_DATABASE_URL": url}
     subprocess.run([sys.executable, "-P", "-m", "migrations"], env=environment, check=True, stdout=subprocess.DEVNULL)
     return home / "amend.db"
 
 
 def turn(writer: Writer, made: Batches, size: int, count: int, connections: int) -> float:
-    """Rows/s of one writer over several connections; everything that can be done beforehand is."""
+    """Rows/s of one writer over several connections. Payloads and connections are prepared beforehand."""
     payloads = [writer.payload(made.one(size)) for _ in range(count)]
     links = [writer.connect() for _ in range(connections)]
 
@@ -143,7 +143,7 @@ def turn(writer: Writer, made: Batches, size: int, count: int, connections: int)
 
 
 def rounds(count: int, turns: dict[K, Callable[[], float]]) -> dict[K, list[float]]:
-    """The rates of every contestant in every round; a round starts with another contestant each time."""
+    """The rates of every contestant in every round. Each round starts with a different contestant."""
     names, rates = list(turns), {name: [0.0] * count for name in turns}
     for turn_ in turns.values():  # warm-up
         turn_()
@@ -159,10 +159,11 @@ def middle_ratio(mine: Sequence[float], others: Sequence[float]) -> float:
 
 
 def write(place: Contest, effort: Effort) -> list[Figure]:
-    """Every format and the plain tables, for all sizes of batches, with one and more connections."""
+    """Measure every format, the Python client and the plain tables, for all batch sizes and numbers of connections."""
     made, figures, database = Batches(), [], place.database
     place.service.post("/v1/models", vector_model(MODEL))
-    writers: list[Writer] = [*place.writers, *(ServiceWriter(place.service, name) for name in CONTENT_TYPES)]
+    formats = [ServiceWriter(place.service, name) for name in CONTENT_TYPES]
+    writers: list[Writer] = [*place.writers, *formats, ClientWriter(place.service)]
     for size, count in effort.batches.items():
         one = partial(turn, made=made, size=size, count=count)
         rates = rounds(effort.rounds, {(n, w.name): partial(one, w, connections=n) for n in IN_FLIGHT for w in writers})
@@ -176,7 +177,7 @@ def write(place: Contest, effort: Effort) -> list[Figure]:
 
 
 def read(place: Contest, effort: Effort) -> list[Figure]:
-    """A pass over the ledger, against the plainest way to get the same columns out of the same table."""
+    """Compare a pass over the ledger with plain queries for the same columns of the same table."""
     service = place.service
     service.post("/v1/models", vector_model("pass", holdout=0))
     connection, made = Connection(service.port), Batches(seed=1)
@@ -204,13 +205,13 @@ def read(place: Contest, effort: Effort) -> list[Figure]:
 
 
 def writing_table(figures: list[Figure]) -> Table:
-    """Targets are for the same bytes into the same table over one connection; also shown: against the same over as many
-    connections, and against other plain tables.
+    """Targets compare with the same bytes written to the same table over one connection. The last columns compare with
+    as many connections, and with other plain tables.
     """
     out = Table(title=f"Writing examples of {FEATURES} float32", title_justify="left")
-    plain = ("of the ledger's table", "of a key on id", "of no index")
-    shown = ("database", "rows a batch", "connections", "", "rows/s", plain[0], "target", "met")
-    for column in (*shown, "over as many", *plain[1:]):
+    plain = ("vs ledger's table", "vs key on id", "vs no index")
+    shown = ("database", "rows per batch", "connections", "", "rows/s", plain[0], "target", "met")
+    for column in (*shown, "vs as many connections", *plain[1:]):
         out.add_column(column, justify="left" if column in ("database", "") else "right")
     place = None
     for f in figures:
@@ -226,17 +227,17 @@ def writing_table(figures: list[Figure]) -> Table:
 
 
 def reading_table(figures: list[Figure]) -> Table:
-    title = f"Reading {figures[0].batch:,} examples of {FEATURES} float32; 100 %: the first"
+    title = f"Reading {figures[0].batch:,} examples of {FEATURES} float32; 100 %: the first row"
     out = Table(title=title, title_justify="left")
-    for column in ("database", "", "rows/s", "of plain"):
-        out.add_column(column, justify="right" if column in ("rows/s", "of plain") else "left")
+    for column in ("database", "", "rows/s", "vs plain"):
+        out.add_column(column, justify="right" if column in ("rows/s", "vs plain") else "left")
     for f in figures:
         out.add_row(f.database, f.name, f"{f.rows_per_second:,.0f}", f"{f.ratios['plain']:.0%}")
     return out
 
 
 def run(only: str, rows: int | None, quick: bool, json: Path | None) -> None:
-    """Writing and reading on both databases, then predictions, and those that say how sure they are."""
+    """Measure writing and reading on both databases, then predictions without and with uncertainty."""
     from bench.predictions import predictions, predictions_table
     from bench.uncertainty import uncertainty, uncertainty_table
 

@@ -74,7 +74,7 @@ def record_champion(service: Service, name: str, x: np.ndarray, y: np.ndarray) -
     from core.models import catalog
     from core.settings import Settings
     from core.tables.versions import VersionKind
-    from core.versions import history
+    from core.versions import history, promotion
     from core.versions.store import Store
 
     os.environ.update(service.environment)
@@ -90,7 +90,7 @@ def record_champion(service: Service, name: str, x: np.ndarray, y: np.ndarray) -
         )
         stored = Store(settings.artifacts).put(history.folder_of(model.id), trained.state.to_bytes())
         version = history.record(session, model, draft, stored)
-        history.promote(session, model, version, by="bench")
+        promotion.promote(session, model, version, by="bench")
     database.close()
 
 

@@ -22,12 +22,12 @@ TASKS = ("add", "remove", "regularizer", "model")
 IMAGE_TASKS = ("add", "regularizer", "model")
 FRACTIONS = (1.0, 0.5, 0.2, 0.1, 0.07, 0.05, 0.02)
 FEWER_FRACTIONS = (0.5, 0.2, 0.1, 0.05, 0.02)
-"""Of many images: all of them in memory would be a retrain."""
+"""Memory sizes for many images; with all of them in memory it would be a retrain."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One task on one data set: where it starts, what changes, and what a retrain would see."""
+    """One task on one data set: the base, the change, and the data of a retrain."""
 
     name: str
     task: str
@@ -42,7 +42,7 @@ class Problem:
 
     @property
     def past(self) -> Examples:
-        """Base rows that stay."""
+        """Retained rows of the base."""
         gone = [c.key for t in self.tasks if isinstance(t, RemoveData) for c in t.data]
         return self.base.take(~torch.isin(self.base.key, torch.cat(gone))) if gone else self.base
 

@@ -32,7 +32,7 @@ STYLES = {
     "FROMP": ("tab:purple", "P", "FROMP's B"),
     "GEM-like": ("tab:cyan", "h", "GEM-like"),
 }
-"""Colour, marker and label of what depends on the memory."""
+"""Colour, marker and label of methods that depend on the memory."""
 
 LINES = {
     "warm refit": ("grey", "warm refit"),
@@ -40,7 +40,7 @@ LINES = {
     "weight prior": ("tab:olive", "weight prior (Laplace)"),
     "weight prior, L2": ("tab:pink", "weight prior (L2)"),
 }
-"""What does not depend on the memory."""
+"""Methods that do not depend on the memory."""
 
 
 def tables(console: Console, figures: list[Figure], passes: list[Passes]) -> None:
@@ -81,7 +81,7 @@ def table(problem: str, task: str, rows: list[Figure]) -> Table:
 
 
 def spread(values: list[float], digits: int) -> str:
-    """Mean and, of several, standard deviation."""
+    """Mean and, for several values, standard deviation."""
     if not values:
         return ""
     mean = f"{statistics.mean(values):.{digits}f}"

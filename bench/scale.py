@@ -1,4 +1,4 @@
-"""What an adaptation costs as the past grows: it reads the memory and the changes, never the past.
+"""The cost of an adaptation as the past grows: it reads the memory and the changes, never the past.
 
 Each size runs in a process of its own, so that its peak memory can be told. Rows are drawn anew on every pass.
 """
@@ -26,7 +26,7 @@ from core.kprior.model.spec import Spec
 FEATURES = 99
 CHUNK = 20_000
 CHANGES = 500
-"""As many added and as many removed."""
+"""The number of added, and of removed, rows."""
 REFIT_ROWS = 1_000_000
 POLICY = MemoryPolicy(cap=200)
 """The same memory at every size."""
@@ -53,7 +53,7 @@ class Size:
 
 
 class Rows:
-    """A logistic problem of any size, made chunk by chunk from the chunk's number."""
+    """A logistic problem of any size, generated chunk by chunk."""
 
     def __init__(self, first: int, last: int) -> None:
         self.first, self.last = first, last
@@ -64,7 +64,7 @@ class Rows:
 
 
 class Retained:
-    """The past without what was removed, and with what was added."""
+    """The past without the removed rows and with the added ones."""
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
@@ -122,7 +122,7 @@ def refit(rows: int) -> float:
 
 
 def run(largest: int, json: Path | None) -> None:
-    """Measure all sizes up to the largest, and the refit that they spare."""
+    """Measure all sizes up to the largest, and the corresponding refits."""
     console = Console()
     if not console.is_terminal:
         console.width = 140

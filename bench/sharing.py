@@ -1,4 +1,4 @@
-"""What Ray costs and what it is worth: one pass over all examples, in one process and as tasks of a local cluster."""
+"""Cost and benefit of Ray: one pass over all examples, in one process and as tasks of a local cluster."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def run(rows: list[int], tasks: int, repeats: int, json: Path | None) -> None:
     console, found = Console(), []
     torch.set_num_threads(1)
     with TemporaryDirectory() as folder, servers.postgres() as postgres:
-        address = {"AMEND_RAY_ADDRESS": "127.0.0.1:1", "AMEND_RAY_SECONDS": "0"}
+        address = {"AMEND_RAY_ADDRESS": "127.0.0.1:1", "AMEND_RAY_MIN_SECONDS": "0"}
         stack = Stack(Path(folder), postgres.create_database("sharing"), **address)
         cluster: RayCluster | None = None
         try:

@@ -1,5 +1,5 @@
-"""From a removal's answer to the champion without it, on the embedded default, beside a retrain; and the progress of a
-long training.
+"""From the response to a removal to the champion without the example, on the embedded default, beside a retrain; and
+the progress of a long training.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Turnaround:
     rows: int
     certify: str
     total: list[float]
-    """From the 202 to a prediction by a champion that no longer stands for the example."""
+    """From the 202 to a prediction by a champion without the example."""
     engine: list[float]
     """Of it, the mathematics with the reading that it asked for."""
     passes: int

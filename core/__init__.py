@@ -1,5 +1,5 @@
-"""What the service and the worker share, and the only place where a model is changed.
+"""The code that the service and the worker share.
 
-Each folder is one noun of the project, beginning with ``kprior``, the mathematics. Nothing in here
-knows HTTP or Celery, so that each part can be called, tested and measured without a running server.
+Each folder is one noun of the project; ``kprior`` is the mathematics. Nothing here depends on HTTP or Celery, so that
+each part can be called, tested and measured without a running server.
 """

@@ -3,8 +3,6 @@
 Every write is one transaction that the caller opens with `Database.write()`; nothing below it commits.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator
@@ -27,21 +25,20 @@ from core.settings import Settings
 READ_ONLY_SQLSTATE = "25006"
 """SQLSTATE of a write to a server that accepts none."""
 PING_AFTER_SECONDS = 2.0
-"""An idle connection is pinged before use after this long. Pinging every time would be a tenth of the work under
-load."""
+"""A connection that was idle for longer is pinged before use. Pinging always would be a tenth of the work."""
 
 
 EARLY_COMMIT = "SET LOCAL synchronous_commit = off; COMMIT; SELECT pg_logical_emit_message(true, 'amend', '')"
 """Commits on PostgreSQL as safely as COMMIT does, but releases the locks before it waits for the disk.
 
-The second transaction only writes a note to the write-ahead log, and waits until the log is on disk up to there, which
-includes the first transaction. Transactions that saw its changes meanwhile come later in the log, so after a crash none
-of them is there without it.
+The second transaction only writes a message to the write-ahead log, and waits until the log is on disk up to this
+message, which includes the first transaction. Transactions that have seen its changes come later in the log, so after a
+crash none of them exists without it.
 """
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """A time in UTC. SQLite keeps no zone, so it is put back on the way out."""
+    """A time in UTC. SQLite stores no time zone, so it is added when a value is read."""
 
     impl = sa.DateTime(timezone=True)
     cache_ok = True
@@ -57,9 +54,9 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 Json = sa.JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postgresql")
 BigInteger = sa.BigInteger().with_variant(sa.Integer, "sqlite")
-"""SQLite numbers rows by itself only in a column that is declared INTEGER."""
+"""SQLite generates primary keys only for columns declared as INTEGER."""
 ByteOrder = sa.String().with_variant(sa.String(collation="C"), "postgresql")
-"""Text compared by its bytes: the same order everywhere, and a cheaper index."""
+"""Text ordered by its bytes: the same order on every server, and a cheaper index."""
 
 
 def enum_column(kind: type[StrEnum]) -> sa.Enum:
@@ -68,7 +65,7 @@ def enum_column(kind: type[StrEnum]) -> sa.Enum:
 
 
 class Base(DeclarativeBase):
-    """Base of all tables. Constraints have names, so that migrations can address them."""
+    """Base of all tables. All constraints are named, so that migrations can refer to them."""
 
     metadata = sa.MetaData(
         naming_convention={
@@ -82,12 +79,8 @@ class Base(DeclarativeBase):
     type_annotation_map = {datetime: UtcDateTime, dict[str, Any]: Json, list[str]: Json}
 
 
-def now() -> datetime:
-    return datetime.now(UTC)
-
-
 def utc_text(moment: datetime) -> str:
-    """A time as in all responses.
+    """Format a time as in all responses.
 
     >>> utc_text(datetime(2026, 3, 1, 9, tzinfo=UTC))
     '2026-03-01T09:00:00Z'
@@ -109,7 +102,7 @@ def dialect_insert(session: Session, table: type[Base]) -> sqlite.Insert | postg
 
 
 def release_locks_early(session: Session) -> None:
-    """Have the session's transaction release its locks before it is on disk; it still ends only when it is."""
+    """Have the session's transaction release its locks before it is on disk; the commit still waits for the disk."""
     session.info["release_locks_early"] = True
 
 
@@ -121,33 +114,32 @@ class Database:
         self.sqlite = url.get_backend_name() == "sqlite"
         if not self.sqlite and not url.password:
             url = url.set(password=settings.database_password.get_secret_value() or None)
-        patience = settings.database_patience
+        self._timeout = timeout = settings.database_timeout
         if self.sqlite:
-            arguments: dict[str, Any] = {"timeout": patience}
+            arguments: dict[str, Any] = {"timeout": timeout}
         else:
-            # a lost connection is noticed in a minute, on both sides, not in the two hours that TCP would take, or in
-            # the quarter of an hour where somebody waits for an answer: nothing is asked then whether it lives
+            # both sides notice a lost connection within a minute. Without keepalives TCP takes two hours; without
+            # tcp_user_timeout it takes a quarter of an hour while a response is pending, when no keepalives are sent
             keepalive = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
             unanswered = {"tcp_user_timeout": 60_000}
-            # a table without statistics looks costly enough to compile a statement for longer than it takes
-            session: dict[str, Any] = {"lock_timeout": int(patience * 1000), "timezone": "UTC", "jit": "off"}
+            # without statistics, PostgreSQL overestimates costs and wastes time on compiling statements
+            session: dict[str, Any] = {"lock_timeout": int(timeout * 1000), "timezone": "UTC", "jit": "off"}
             session |= {f"tcp_{name}": value for name, value in keepalive.items()} | unanswered
             options = " ".join(f"-c {name}={value}" for name, value in session.items())
-            arguments = {"options": options, "connect_timeout": max(2, int(patience)), **keepalive, **unanswered}
+            arguments = {"options": options, "connect_timeout": max(2, int(timeout)), **keepalive, **unanswered}
         self.engine = sa.create_engine(
             url,
             connect_args=arguments,
             pool_size=settings.pool_size,
             max_overflow=settings.pool_overflow,
-            pool_timeout=patience,
-            pool_use_lifo=True,  # a few connections with prepared statements, rather than all in turn
-            hide_parameters=True,  # parameters are people's data, and errors end up in logs
+            pool_timeout=timeout,
+            pool_use_lifo=True,  # reuse few connections, which have prepared statements, rather than all in turn
+            hide_parameters=True,  # parameters may be personal data, and errors end up in logs
         )
         self._writing = self.engine
-        # SQLite has one writer at a time: waiting for our own threads here is fairer than its timed retries.
-        # On PostgreSQL, writers who wait for one model's lock must leave connections to everybody else.
+        # SQLite has one writer at a time: waiting here for other threads is fairer than its timed retries.
+        # On PostgreSQL, writers that wait for a model's lock must leave connections for other requests.
         self._write_slots = threading.Semaphore(1 if self.sqlite else settings.pool_size)
-        self._patience = patience
         if self.sqlite:
             event.listen(self.engine, "connect", prepare_sqlite)
             event.listen(self.engine, "begin", begin_sqlite)
@@ -159,13 +151,13 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Session]:
-        """A session that sees committed data and stores nothing."""
+        """A session for reading committed data."""
         with translate_database_errors(), Session(self.engine, autoflush=False) as session:
             yield session
 
     @contextmanager
     def write(self) -> Iterator[Session]:
-        """One transaction: committed at the end, rolled back whole by any exception."""
+        """A session in one transaction, which is committed at the end and rolled back by any exception."""
         with translate_database_errors(), self._write_slot(), Session(self._writing) as session, session.begin():
             yield session
             if session.info.get("release_locks_early") and not self.sqlite:
@@ -174,21 +166,21 @@ class Database:
 
     @contextmanager
     def connect(self) -> Iterator[sa.Connection]:
-        """A connection for writes whose transactions the caller manages; what is not committed is rolled back."""
+        """A connection for writes whose transactions the caller manages; uncommitted changes are rolled back."""
         with translate_database_errors(), self._write_slot(), self._writing.connect() as connection:
             yield connection
 
     @contextmanager
     def _write_slot(self) -> Iterator[None]:
-        if not self._write_slots.acquire(timeout=self._patience):
-            raise Unavailable("database_busy", "Others write for too long; try again.")
+        if not self._write_slots.acquire(timeout=self._timeout):
+            raise Unavailable("database_busy", "Timed out waiting for a database lock; try again.")
         try:
             yield
         finally:
             self._write_slots.release()
 
     def ping(self) -> None:
-        """Raise Unavailable if the database does not answer."""
+        """Raise Unavailable if the database does not respond."""
         with self.read() as session:
             session.execute(sa.select(1))
 
@@ -204,22 +196,22 @@ def parse_url(text: str) -> sa.URL:
     except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError, ValueError):
         url = None
     if url is None or url.drivername not in ("sqlite", "postgresql+psycopg"):
-        message = "AMEND_DATABASE_URL: expected sqlite:///PATH or postgresql+psycopg://USER:PASSWORD@HOST:PORT/NAME"
+        message = "AMEND_DATABASE_URL: expected sqlite:///PATH or postgresql+psycopg://USER:PASSWORD@HOST:PORT/NAME."
         raise Invalid("settings_invalid", message)
     if "@" in f"{url.host}{url.database}" and url.drivername != "sqlite":
         # a part of the password would be taken for the host, and shown as such
-        message = "AMEND_DATABASE_URL: write an @ in the password as %40, or give it as AMEND_DATABASE_PASSWORD"
+        message = "AMEND_DATABASE_URL: write an @ in the password as %40, or set AMEND_DATABASE_PASSWORD."
         raise Invalid("settings_invalid", message)
     return url
 
 
 def prepare_sqlite(connection: Any, _record: Any) -> None:
-    # transactions are begun by begin_sqlite; left to itself the driver begins them late, and without a lock
+    # begin_sqlite begins transactions: the driver by itself would begin them late and without a lock
     connection.isolation_level = None
     for pragma in (
-        "page_size=16384",  # of a new database: rows of 300 bytes are written 1.5 times as fast as in pages of 4096
+        "page_size=16384",  # for a new database: rows of 300 bytes are written 1.5 times as fast as with pages of 4096
         "journal_mode=WAL",
-        "synchronous=FULL",  # an answered write survives a power cut
+        "synchronous=FULL",  # a write that was confirmed survives a power cut
         "foreign_keys=ON",
         "secure_delete=ON",  # deleted rows are overwritten
         "cache_size=-65536",
@@ -232,7 +224,7 @@ def note_idle_since(_connection: Any, record: Any) -> None:
 
 
 def ping_if_idle(connection: Any, record: Any, _proxy: Any) -> None:
-    """Check that a connection which was idle still works; the pool replaces it if not."""
+    """Check that a connection that was idle still works; otherwise the pool replaces it."""
     if time.monotonic() - record.info.get("idle_since", time.monotonic()) > PING_AFTER_SECONDS:
         try:
             connection.execute("SELECT 1")
@@ -242,13 +234,13 @@ def ping_if_idle(connection: Any, record: Any, _proxy: Any) -> None:
 
 
 def begin_sqlite(connection: sa.Connection) -> None:
-    # IMMEDIATE: a transaction that reads first and writes later could be refused the lock
+    # IMMEDIATE: a transaction that reads first and writes later may be unable to get the lock
     writes = connection.get_execution_options().get("writes")
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
 def drop_standby_connections(context: sa.engine.ExceptionContext) -> sa.exc.OperationalError | None:
-    """Drop all connections to a server that became read-only: after a failover another one is the primary."""
+    """Drop all connections to a server that has become read-only: after a failover, another server is the primary."""
     error = context.original_exception
     if not is_read_only_error(error):
         return None

@@ -1,9 +1,7 @@
-"""All errors of requests, as one tree of exceptions. The service maps each class to one HTTP status.
+"""The errors of requests, as one tree of exceptions. The service maps each class to one HTTP status.
 
-An error has a stable `code`, a message for people, and where it helps the locations in the request (`errors`).
+An error has a stable `code`, a message for people and, where it helps, locations in the request (`errors`).
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Self, TypedDict
@@ -12,7 +10,7 @@ Location = tuple[str | int, ...]
 
 
 class LocatedError(TypedDict):
-    """What is wrong at one location of a request, as the response has it."""
+    """An error at one location of a request, as in the response."""
 
     loc: list[str | int]
     msg: str
@@ -39,27 +37,27 @@ class Malformed(AmendError):
 
 
 class Invalid(AmendError):
-    """Well-formed, but not acceptable."""
+    """A well-formed request whose content is not acceptable."""
 
 
 class Unauthorized(AmendError):
-    """No key, or an unknown one."""
+    """No API key, or an invalid one."""
 
 
 class Forbidden(AmendError):
-    """A key without the scope."""
+    """A key that lacks the required scope."""
 
 
 class NotFound(AmendError):
-    """It does not exist, or this key may not see it."""
+    """An object that does not exist or that the key may not see."""
 
 
 class Conflict(AmendError):
-    """At odds with the current state."""
+    """A request that conflicts with the current state."""
 
 
 class TooLarge(AmendError):
-    """Above a limit on size."""
+    """A request that exceeds a size limit."""
 
 
 class Unsupported(AmendError):
@@ -72,8 +70,8 @@ class TooMany(AmendError):
     def __init__(self, code: str, detail: str, seconds: int) -> None:
         super().__init__(code, detail)
         self.seconds = seconds
-        """After which the next request is allowed."""
+        """Seconds until the next request is allowed."""
 
 
 class Unavailable(AmendError):
-    """Busy or down; the same request may succeed later."""
+    """A part of the system that is busy or down; the same request may succeed later."""

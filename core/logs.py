@@ -1,10 +1,8 @@
-"""Structured logs: one JSON object a line, with the id of the request. No personal data gets into them.
+"""Structured logs: one JSON object per line, with the id of the request. They contain no personal data.
 
-Paths are logged as their templates (an example's id is part of a path), and exceptions as their types and the lines
-of code they passed (their messages quote data).
+Paths are logged as templates, because an example's id is part of a path, and exceptions without their messages, which
+quote data.
 """
-
-from __future__ import annotations
 
 import logging
 import os
@@ -13,14 +11,15 @@ import traceback
 from collections.abc import MutableMapping
 from contextlib import suppress
 from contextvars import ContextVar
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import structlog
 
+from core.clock import now
+
 current_request: ContextVar[str | None] = ContextVar("current_request", default=None)
-"""The id of the request that this code runs for."""
+"""Id of the current request."""
 
 
 def with_request(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
@@ -30,7 +29,7 @@ def with_request(_logger: Any, _method: str, event: MutableMapping[str, Any]) ->
 
 
 def without_messages(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Replace an exception by its type and the lines of code it passed."""
+    """Replace an exception with its type and the lines of code in its traceback."""
     error = event.pop("exc_info", None)
     if error is True:
         error = sys.exc_info()[1]
@@ -52,16 +51,16 @@ def without_messages(_logger: Any, _method: str, event: MutableMapping[str, Any]
 
 
 def without_values(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Keep the format of other libraries' messages, but not the values in them."""
+    """Keep the format strings of other libraries' messages, but not the values."""
     record = event.get("_record")
-    # the values of these are addresses, process numbers and names of tasks
+    # the values in messages of trusted loggers are addresses, process ids and names of tasks
     if isinstance(record, logging.LogRecord) and not record.name.startswith(TRUSTED_LOGGERS):
         event["event"] = str(record.msg)
     return event
 
 
 TRUSTED_LOGGERS = ("uvicorn.error", "celery", "kombu", "alembic")
-"""Libraries whose log messages contain nothing that came with a request."""
+"""Libraries whose log messages contain no data of requests."""
 
 
 def request_line(
@@ -69,8 +68,8 @@ def request_line(
 ) -> None:
     """Log a request: `key` is the id of the caller's key, `model` the model's name.
 
-    Written directly, since the logging machinery takes longer than a prediction. A line that cannot be written, on a
-    full disk, is lost: the answer is not.
+    The line is written directly, because the logging library takes longer than a prediction. If it cannot be written,
+    as on a full disk, the line is lost, but the response is not.
     """
     if not logging.getLogger("service").isEnabledFor(logging.INFO):
         return
@@ -85,7 +84,7 @@ def request_line(
         "request_id": request_id,
         "level": "info",
         "logger": "service",
-        "timestamp": datetime.now(UTC),
+        "timestamp": now(),
     }
     text = msgspec.json.encode({name: value for name, value in line.items() if value is not None}) + b"\n"
     with suppress(OSError):
@@ -93,7 +92,7 @@ def request_line(
 
 
 def configure(level: str) -> None:
-    """Set up logging of this process: ours, and what libraries write, in the same form."""
+    """Configure the logging of this process: Amend's and other libraries' messages have the same format."""
     shared: list[Any] = [
         with_request,
         structlog.stdlib.add_log_level,
@@ -117,12 +116,12 @@ def configure(level: str) -> None:
             ],
         )
     )
-    logging.raiseExceptions = False  # of a line that cannot be written, the values would go to stderr as they are
+    logging.raiseExceptions = False  # otherwise a line that cannot be written is printed to stderr with all its values
     logging.captureWarnings(True)
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs each request
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs every request
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
         logging.getLogger(name).handlers = []
         logging.getLogger(name).propagate = name != "uvicorn.access"

@@ -1,28 +1,27 @@
-"""Named mutexes in the database, for work that only one process at a time should do. They expire by themselves."""
-
-from __future__ import annotations
+"""Named mutexes in the database, for work that only one process at a time should do. They expire."""
 
 from datetime import timedelta
 
 from sqlalchemy.exc import IntegrityError
 
-from core.database import Database, now
+from core.clock import now
+from core.database import Database
 from core.tables.bookkeeping import Mutex
 
 
 def acquire(database: Database, name: str, owner: str, seconds: float) -> bool:
-    """Acquire or extend a mutex; returns False while another owner has it."""
-    until = now() + timedelta(seconds=seconds)
+    """Acquire or extend a mutex; returns False if another owner holds it."""
+    expires_at = now() + timedelta(seconds=seconds)
     try:
         with database.write() as session:
             mutex = session.get(Mutex, name, with_for_update=True)
             if mutex is None:
-                session.add(Mutex(name=name, owner=owner, until=until))
-            elif mutex.owner != owner and mutex.until > now():
+                session.add(Mutex(name=name, owner=owner, expires_at=expires_at))
+            elif mutex.owner != owner and mutex.expires_at > now():
                 return False
             else:
-                mutex.owner, mutex.until = owner, until
-    except IntegrityError:  # somebody else was the first ever
+                mutex.owner, mutex.expires_at = owner, expires_at
+    except IntegrityError:  # another owner has just created it
         return False
     return True
 

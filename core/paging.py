@@ -1,6 +1,4 @@
-"""Keyset pagination of lists, the newest first."""
-
-from __future__ import annotations
+"""Keyset pagination of lists, newest first."""
 
 from datetime import datetime
 from typing import Any, TypeVar
@@ -12,12 +10,12 @@ from core.errors import AmendError, Invalid
 
 Query = TypeVar("Query", bound=Select[*tuple[Any, ...]])
 Key = tuple[InstrumentedAttribute[datetime], InstrumentedAttribute[str]]
-"""Columns by which a list is ordered: when a row was created, and its id."""
+"""Columns that a list is ordered by: the creation time and the id."""
 
 
 def invalid_cursor() -> AmendError:
-    """The error for a cursor that names no row of the list."""
-    return Invalid.at(("query", "after"), "cursor_invalid", "is not a cursor of this list")
+    """The error for a cursor that does not belong to the list."""
+    return Invalid.at(("query", "after"), "cursor_invalid", "is not a cursor of this list; use `next` of the last page")
 
 
 def page_after(query: Query, key: Key, last: tuple[datetime, str] | None, limit: int) -> Query:

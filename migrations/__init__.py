@@ -1,1 +1,1 @@
-"""The database schema, step by step. `python -m migrations` brings a database to the newest."""
+"""The migrations of the database schema. `python -m migrations` upgrades a database to the newest."""

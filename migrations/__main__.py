@@ -1,4 +1,4 @@
-"""`python -m migrations`: bring the database to the newest schema, and see to it that somebody holds an admin key."""
+"""`python -m migrations`: upgrade the database to the newest schema and make sure that an admin key exists."""
 
 from __future__ import annotations
 
@@ -19,41 +19,43 @@ from migrations import runner
 
 
 def main() -> None:
-    os.umask(0o077)  # what is written here is for its owner alone
+    os.umask(0o077)  # files written here are readable only by their owner
     settings = from_environment()
-    Store(settings.artifacts)  # if there is no driver for it, that is told before anything is made
+    Store(settings.artifacts)  # fails if its driver is missing, before anything is created
     database = Database(settings)
-    if problem := runner.problem(database, ready=False):
+    if problem := runner.find_problem(database, ready=False):
         sys.exit(problem)
     before = runner.current(database)
     try:
         runner.upgrade(database)
     except SQLAlchemyError as error:
-        if runner.reason(error) is None:
+        if runner.find_reason(error) is None:
             raise
-        sys.exit(runner.described(database, error))
+        sys.exit(runner.describe(database, error))
     after = runner.current(database)
-    print(f"database: at {after}" if before == after else f"database: from {before or 'empty'} to {after}")
+    print(f"database: at {after}" if before == after else f"database: upgraded from {before or 'empty'} to {after}")
     with database.write() as session:
         runner.lock(session.connection())
         if not secret_matches(session, settings.secret):
-            raise Invalid("secret_mismatch", "AMEND_SECRET_KEY is not the one that this database was made with.")
-        print(f"admin key: {admin_key(session, settings)}")
+            raise Invalid(
+                "secret_mismatch", "AMEND_SECRET_KEY differs from the key that this database was created with."
+            )
+        print(f"admin key: {ensure_admin_key(session, settings)}")
 
 
-def admin_key(session: Session, settings: Settings) -> str:
-    """See to it that there is an admin key: the given one, or else any; what came of it."""
+def ensure_admin_key(session: Session, settings: Settings) -> str:
+    """Make sure that AMEND_ADMIN_KEY, if set, or else any admin key exists; returns a description of it."""
     given, path = settings.admin_key.get_secret_value(), settings.folder / "admin.key"
     if given:
         if keyring.check(session, given):
-            return "as given"
+            return "AMEND_ADMIN_KEY"
         try:
-            keyring.add(session, given, "admin key as given", [Scope.ADMIN], None)
+            keyring.add(session, given, "AMEND_ADMIN_KEY", [Scope.ADMIN], None)
         except IntegrityError:
-            raise Invalid("key_revoked", "AMEND_ADMIN_KEY was revoked; give another.") from None
-        return "as given"
+            raise Invalid("key_revoked", "AMEND_ADMIN_KEY was revoked. Set another key.") from None
+        return "AMEND_ADMIN_KEY"
     if queries.has_admin(session):
-        return "there is one already (lost? give a new one as AMEND_ADMIN_KEY)"
+        return "exists already (if it is lost, set a new one as AMEND_ADMIN_KEY)"
     _, text = keyring.issue(session, "first admin", [Scope.ADMIN], None)
     write_private(path, text)
     return f"written to {path}"

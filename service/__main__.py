@@ -1,6 +1,4 @@
-"""`python -m service`: the REST service, on the address and with as many processes as the settings say."""
-
-from __future__ import annotations
+"""`python -m service`: run the REST service with the address and the number of processes from the settings."""
 
 import gc
 import os
@@ -19,25 +17,25 @@ from migrations.runner import open_database
 
 
 def main() -> None:
-    os.umask(0o077)  # what is written here is for its owner alone
+    os.umask(0o077)  # files are readable by their owner only
     settings = from_environment()
     database = open_database(settings)
     with database.write() as session:
         if not secret_matches(session, settings.secret):
-            sys.exit("AMEND_SECRET_KEY is not the one that this database was made with: no subject would be found.")
+            sys.exit("AMEND_SECRET_KEY differs from the key of this database. Set it to the original value.")
         if not subjects_match(session, settings.caseless_subjects):
-            sys.exit("AMEND_CASELESS_SUBJECTS is not as it was when the first subjects came: some would not be found.")
+            sys.exit("AMEND_CASELESS_SUBJECTS differs from the setting of this database. Restore it.")
     store = Store(settings.artifacts)
     store_identity.begin(database, store)
     sweep(database, store)
     database.close()
     if settings.processes > 1:
-        # where prometheus_client adds up the counts of the processes; those of the last run are of no use
+        # prometheus_client sums the counters of all processes in this folder; files of the last run are obsolete
         folder = settings.folder / f"metrics-{settings.port}"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
-    gc.disable()  # looking for garbage while modules are loaded takes half a second; the application turns it on
+    gc.disable()  # collecting garbage during imports takes half a second; the application enables it again
     uvicorn.run(
         "service.app:create_app",
         factory=True,
@@ -47,7 +45,7 @@ def main() -> None:
         log_config=None,
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # nothing here asks who is behind a proxy
+        proxy_headers=False,  # nothing here uses the address of the client
         http="service.http.protocol:LimitedProtocol",
         ws="none",
         timeout_graceful_shutdown=10,

@@ -1,6 +1,4 @@
-"""The application: endpoints, error answers and middleware put together."""
-
-from __future__ import annotations
+"""The application: endpoints, error handlers and middleware."""
 
 import asyncio
 import ctypes
@@ -22,7 +20,7 @@ from starlette.types import ASGIApp
 
 from core import logs
 from core.settings import Settings, split_list
-from service import imports, keys, operations, removals, subjects, webhooks
+from service import drift, health, keys, labels, metrics, quality, removals, subjects, webhooks
 from service.context import Context
 from service.erasures import endpoints as erasures
 from service.examples import endpoints as examples
@@ -32,10 +30,12 @@ from service.http.fast_path import FastPath
 from service.http.middleware import BodyLimit, MonotonicReads, RequestLog
 from service.jobs import endpoints as jobs
 from service.models import endpoints as models
+from service.models import imports
 from service.open_inference import endpoints as open_inference
 from service.open_inference.endpoints import HEAD_LENGTH
 from service.openapi import document_of
-from service.pages import model, overview, privacy, visitors
+from service.pages import drift as drift_page
+from service.pages import model, overview, privacy, version, visitors
 from service.predictions import bulk
 from service.predictions import endpoints as predictions
 from service.predictions.version_cache import VersionCache
@@ -43,21 +43,21 @@ from service.versions import downloads
 from service.versions import endpoints as versions
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-"""Of mallopt, from malloc.h."""
+"""Parameters of mallopt, from malloc.h."""
 
 DESCRIPTION = """
-Keeps a deployed model current, and makes it forget, without retraining it.
+Amend keeps deployed models up to date and makes them forget data, without retraining them.
 
-Send an API key with everything but `/healthz` and `/readyz`: `Authorization: Bearer amend_...`.
-An `Idempotency-Key` on a POST makes it safe to repeat. Bodies may come with a `Content-Encoding` of `gzip` or `zstd`.
-Errors are `application/problem+json` with a stable `code`.
+Every endpoint except `/healthz` and `/readyz` requires an API key: `Authorization: Bearer amend_...`.
+A POST with an `Idempotency-Key` header can be retried safely. Request bodies may be compressed
+(`Content-Encoding: gzip` or `zstd`). Errors are `application/problem+json` with a stable `code`.
 """
 
 
 def tune_malloc() -> None:
-    """Have the C library keep what it frees: the bodies of requests are large, and pages from the system come slowly.
+    """Make the C library keep freed memory, because allocating the pages of large bodies anew is slow.
 
-    A batch of 10 000 examples is taken in a quarter faster.
+    A batch of 10 000 examples is stored a quarter faster.
     """
     library = ctypes.CDLL(None)
     if hasattr(library, "mallopt"):  # glibc
@@ -66,9 +66,9 @@ def tune_malloc() -> None:
 
 
 def create_app() -> ASGIApp:
-    """The service for the settings of the environment.
+    """The ASGI application for the settings in the environment.
 
-    Our own outermost layers are not FastAPI's middleware: its layers around that take as long as a prediction.
+    The outermost layers are not FastAPI middleware: FastAPI's own layers around it take as long as a prediction.
     """
     settings = Settings()
     logs.configure(settings.log_level)
@@ -77,7 +77,7 @@ def create_app() -> ASGIApp:
 
 
 def allow_origins(app: ASGIApp, origins: list[str]) -> ASGIApp:
-    """Let pages of other origins call from a browser, with keys of their own: no cookie of ours counts for them."""
+    """Allow browsers to call the API from these origins, with an API key. Sign-in cookies are not accepted."""
     if not origins:
         return app
     headers = ["Authorization", "Content-Type", "Content-Encoding", "Idempotency-Key", "X-Request-ID", HEAD_LENGTH]
@@ -89,30 +89,30 @@ def allow_origins(app: ASGIApp, origins: list[str]) -> ASGIApp:
 
 
 def note_stop_signal(context: Context) -> None:
-    """Note the signal to stop before the server heeds it: it waits for open requests, and long polls wait for jobs."""
+    """Set `context.stopping` on SIGTERM and SIGINT, before uvicorn waits for open requests: long polls must return."""
     if threading.current_thread() is not threading.main_thread():
         return
     for number in (signal.SIGTERM, signal.SIGINT):
         before = signal.getsignal(number)
 
-        def stop(got: int, frame: FrameType | None, before: Any = before) -> None:
+        def stop(received: int, frame: FrameType | None, before: Any = before) -> None:
             context.stopping = True
             if callable(before):
-                before(got, frame)
+                before(received, frame)
 
         signal.signal(number, stop)
 
 
 def build(settings: Settings) -> FastAPI:
-    """The endpoints and what FastAPI needs to know about them."""
+    """The FastAPI application with all endpoints."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.context = Context(settings)
-        app.state.champions = VersionCache(app.state.context)
+        app.state.versions = VersionCache(app.state.context)
         note_stop_signal(app.state.context)
-        evicting = asyncio.create_task(app.state.champions.keep_evicting())
-        gc.freeze()  # what is there by now stays: looking through it for garbage costs a tenth of a second each time
+        evicting = asyncio.create_task(app.state.versions.keep_evicting())
+        gc.freeze()  # modules stay in memory: scanning them for garbage takes a tenth of a second each time
         gc.enable()
         yield
         evicting.cancel()
@@ -126,7 +126,7 @@ def build(settings: Settings) -> FastAPI:
         generate_unique_id_function=operation_id,
         redoc_url=None,
         redirect_slashes=False,
-        # a framework that sends traces and errors elsewhere would send what is in them
+        # traces and errors may contain personal data, so none are sent elsewhere
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     problems.install(app)
@@ -134,10 +134,11 @@ def build(settings: Settings) -> FastAPI:
     app.add_middleware(MonotonicReads)
     app.mount("/assets", StaticFiles(packages=[("service.pages", "static")]))
     app.openapi = lambda: document_of(app)  # type: ignore[method-assign]
-    data = (exports, examples, removals)  # in this order: else `export` would be taken for an example's id
-    made = (jobs, imports, versions, downloads, predictions, bulk)
-    pages = (overview, model, privacy, visitors)
-    for resource in (models, *data, *made, erasures, subjects, keys, webhooks, operations, *pages):
+    # in this order: otherwise `export` would match as the id of an example
+    data = (exports, examples, labels, removals)
+    work = (jobs, imports, versions, downloads, quality, drift, predictions, bulk)
+    pages = (overview, model, drift_page, privacy, version, visitors)
+    for resource in (models, *data, *work, erasures, subjects, keys, webhooks, health, metrics, *pages):
         app.include_router(resource.router)
     app.include_router(open_inference.health)
     app.include_router(open_inference.router)

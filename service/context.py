@@ -1,6 +1,4 @@
-"""What the endpoints of one process share: settings, database, store, and short-lived caches."""
-
-from __future__ import annotations
+"""State that the endpoints of one process share: settings, database, store and short-lived caches."""
 
 import math
 import time
@@ -14,6 +12,7 @@ from fastapi import Depends, Request
 from core.database import Database
 from core.errors import NotFound, Unavailable
 from core.kprior.model.spec import Spec
+from core.models.policy import HoldoutPolicy
 from core.settings import Settings
 from core.versions import store_identity
 from core.versions.remembered import MemorySummary
@@ -25,8 +24,8 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class Recent(Generic[K, V]):
-    """Values that may be used again for a moment. Other processes' changes show after that moment at the latest."""
+class TtlCache(Generic[K, V]):
+    """Values that expire after some seconds, so that changes by other processes become visible soon."""
 
     def __init__(self, seconds: float, size: int = 1000) -> None:
         self.seconds, self.size = seconds, size
@@ -34,23 +33,23 @@ class Recent(Generic[K, V]):
         self._outdated = -math.inf
 
     def get(self, key: K) -> V | None:
-        found = self._values.get(key)
-        if found is None:
+        entry = self._values.get(key)
+        if entry is None:
             return None
-        asked, value = found
+        asked, value = entry
         if asked > self._outdated and time.monotonic() < asked + self.seconds:
             return value
         self._values.pop(key, None)
         return None
 
     def put(self, key: K, value: V, asked: float | None = None) -> None:
-        """Keep a value; `asked` is when the database began to be asked for it, now if not given."""
+        """Store a value. `asked` is the time at which the query for it started; default: now."""
         if len(self._values) >= self.size:
             self._values.clear()
         self._values[key] = (time.monotonic() if asked is None else asked, value)
 
     def outdate(self) -> None:
-        """Use nothing any more that was asked for before now: also what somebody else, who asked, has yet to put."""
+        """Invalidate every value queried before now, including the results of queries that are still running."""
         self._outdated = time.monotonic()
 
     def clear(self) -> None:
@@ -58,16 +57,16 @@ class Recent(Generic[K, V]):
 
 
 @dataclass(frozen=True)
-class RecentModel:
-    """What adding examples needs to know of a model."""
+class CachedModel:
+    """The properties of a model that adding examples needs."""
 
     id: int
     spec: Spec
-    """With the input and the target that it had a moment ago."""
-    layout: int
-    """Since when it has them."""
-    share: float
-    """Of examples that are held out; may have changed."""
+    layout_position: int
+    """Ledger position since which the spec has its input and target."""
+    holdout: HoldoutPolicy
+    challenger: int | None = None
+    """Number of the version that also predicts examples without a label."""
 
 
 class Context:
@@ -76,29 +75,29 @@ class Context:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.stopping = False
-        """The process was told to end: whoever waits should answer now."""
+        """The process is shutting down: long polls must return now."""
         self.database = Database(settings)
         self.store = Store(settings.artifacts)
         self.outbox_sender = OutboxSender(self.database, settings.broker)
         self.rate_limit = RateLimit(settings.rate_limit / settings.processes)
-        self.callers: Recent[bytes, Any] = Recent(settings.cache_seconds)
-        self.models: Recent[str, RecentModel] = Recent(settings.cache_seconds)
-        self.memories: Recent[str, MemorySummary] = Recent(3600)
-        """Of versions that somebody looked at: what they remember does not change."""
-        self.champions: Recent[Any, Any] = Recent(settings.cache_seconds)
-        self.figures: Recent[str, bytes] = Recent(settings.cache_seconds)
+        self.callers: TtlCache[bytes, Any] = TtlCache(settings.cache_seconds)
+        self.models: TtlCache[str, CachedModel] = TtlCache(settings.cache_seconds)
+        self.memories: TtlCache[str, MemorySummary] = TtlCache(3600)
+        """By the hash of the version's file, so that a value never changes."""
+        self.version_keys: TtlCache[Any, Any] = TtlCache(settings.cache_seconds)
+        self.database_metrics: TtlCache[str, bytes] = TtlCache(settings.cache_seconds)
 
     @cached_property
     def store_id(self) -> str:
-        """By which the database knows its store."""
-        return store_identity.mark(self.database, self.store)
+        """Id that links the database to its store."""
+        return store_identity.identify(self.database, self.store)
 
     def file(self, name: str, sha256: str) -> bytes:
-        """The file of a version that is in use, as the database says."""
+        """Read the file of a version that the database lists as in use."""
         try:
             return self.store.get(name, sha256)
         except NotFound as error:
-            message = "The store does not have the version's file: is it the right store? Or it was just purged."
+            message = "The version's file is missing from the store: wrong store, or the version was just purged."
             raise Unavailable("version_missing", message) from error
 
     def close(self) -> None:
@@ -112,7 +111,7 @@ def context_of(request: Request) -> Context:
 
 
 async def get_context(request: Request) -> Context:
-    # async: a plain function would be sent to a thread
+    # async, because FastAPI runs plain functions in a thread
     return context_of(request)
 
 

@@ -1,6 +1,4 @@
-"""Sends what is in the outbox to the workers, in a thread of its own, so that no request waits for the broker."""
-
-from __future__ import annotations
+"""Sends outbox messages to the broker in a background thread, so that no request waits for the broker."""
 
 import threading
 from functools import partial
@@ -16,7 +14,7 @@ FIRST_PAUSE, MAX_PAUSE = 0.5, 30.0
 
 
 class OutboxSender:
-    """Sends what is in the outbox whenever it is woken, and tries again as long as the broker is down."""
+    """Sends outbox messages when woken, and retries while the broker is unavailable."""
 
     def __init__(self, database: Database, broker: str) -> None:
         self.database = database
@@ -26,7 +24,7 @@ class OutboxSender:
         self._starting = threading.Lock()
 
     def wake(self) -> None:
-        """There is something to send."""
+        """Send the messages that are in the outbox."""
         with self._starting:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="outbox-sender", daemon=True)
@@ -47,9 +45,9 @@ class OutboxSender:
             try:
                 outbox.flush(self.database, partial(messages.send_job, self.celery))
                 pause = FIRST_PAUSE
-            except Exception as error:  # whatever it is: what is not sent stays in the outbox
+            except Exception as error:  # whatever the cause, unsent messages stay in the outbox
                 if pause == FIRST_PAUSE:
-                    log.warning("workers could not be told of a job yet; the broker may be down", exc_info=error)
+                    log.warning("outbox_delivery_failed", retry_seconds=pause, exc_info=error)
                 self._closing.wait(pause)
                 pause = min(2 * pause, MAX_PAUSE)
                 self._wake.set()

@@ -1,29 +1,31 @@
-"""Removal of data: by the examples' ids or by the subjects they are about."""
+"""Removals: remove examples by their ids, subjects, source or positions."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter
 from fastapi import Path as PathParameter
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-from sqlalchemy.orm import InstrumentedAttribute, Session
+from sqlalchemy.orm import Session
 from starlette.responses import Response
 
-from core import ledger
-from core.erasure.restrictions import lift_restrictions
 from core.errors import Invalid
 from core.jobs import queue
 from core.ledger import queries
 from core.ledger.batch import subject_hash
+from core.ledger.removals import Removed
+from core.ledger.selections import remove_named, remove_source, remove_span
 from core.models import catalog
 from core.models.fields import PLAIN, Strict
 from core.tables.ledger import Example
+from core.tables.models import Model
 from service.context import ContextDep
-from service.examples.reader import batch_too_large
-from service.http.auth import AuthenticatedRoute, Reader, Remover
+from service.examples.readers import batch_too_large
+from service.http.auth import Reader, Remover
 from service.http.problems import problem_responses
+from service.http.routes import AuthenticatedRoute
 from service.http.unit_of_work import Write
 from service.models.endpoints import Name
 
@@ -32,37 +34,54 @@ router = APIRouter(prefix="/v1/models/{name}/removals", tags=["Removal of data"]
 Text = Annotated[str, Field(min_length=1, max_length=200, pattern=PLAIN)]
 
 
+Position = Annotated[int, Field(strict=True, ge=1, lt=2**63)]
+
+
 class NewRemoval(Strict):
-    """Which examples shall go: those with these ids, or all about these subjects."""
+    """Examples to remove: by their ids, all examples of these subjects or of a source, or those at a range of
+    positions. Give exactly one of the four.
+    """
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"ids": ["a1", "zz"]}]})
 
-    # one complaint will do: those about a million names would be larger than all else
+    # fail_fast: one error is enough; a million of them would be larger than the request
     ids: list[Text] | None = Field(None, min_length=1, fail_fast=True)
     subjects: list[Text] | None = Field(None, min_length=1, fail_fast=True)
+    source: Text | None = Field(
+        None, description="Removes all examples of this source, including quarantined and unlabelled ones."
+    )
+    positions: tuple[Position, Position] | None = Field(
+        None,
+        description="First and last position of a range: removes the examples that were added there, including"
+        " quarantined ones. The response to `POST .../examples` has both positions.",
+        examples=[[1001, 2000]],
+    )
 
     @model_validator(mode="after")
-    def one_of_both(self) -> NewRemoval:
-        if (self.ids is None) == (self.subjects is None):
-            raise ValueError("give either ids or subjects")
+    def one_of_four(self) -> NewRemoval:
+        given = [self.ids, self.subjects, self.source, self.positions]
+        if given.count(None) != len(given) - 1:
+            raise ValueError("Give exactly one of `ids`, `subjects`, `source` and `positions`")
+        if self.positions and self.positions[0] > self.positions[1]:
+            raise ValueError("The first of the two `positions` must not be greater than the second")
         return self
 
 
-class RemovedAnswer(BaseModel):
-    """What came of a removal. From now on the examples are in no new training pass and no listing."""
+class RemovedResponse(BaseModel):
+    """Result of a removal. The examples are no longer part of any new training pass or listing."""
 
     id: str
     removed: int
-    unknown: list[str] = Field(description="Ids or subjects that no example in force has.")
-    position: int = Field(description="The last position that the removal took; the head if it took none.")
+    unknown: list[str] = Field(description="Ids, subjects or source of which the model has no example.")
+    position: int = Field(description="Last ledger position of the removal; the head if it took no position.")
     job: str | None = Field(
-        description="Makes the model forget them. Null while there is no version to adapt, and while the model is held:"
-        " `resume` has it done."
+        description="Id of the job that makes the model forget the examples. Null if no removed example was in force,"
+        " if the model has no version, or if it is held: then `resume` starts the job."
     )
 
 
-class RemovalAnswer(BaseModel):
-    """A removal. Unknown names are counted, not kept."""
+class RemovalResponse(BaseModel):
+    """A removal. Unknown ids and subjects are counted but not stored."""
 
     id: str
     model: str
@@ -73,44 +92,55 @@ class RemovalAnswer(BaseModel):
     created_at: datetime
 
 
-@router.post("", status_code=202, response_model=RemovedAnswer, responses=problem_responses(404, 409, 413))
+@router.post("", status_code=202, response_model=RemovedResponse, responses=problem_responses(404, 409, 413))
 def remove_examples(name: Name, body: NewRemoval, caller: Remover, context: ContextDep, write: Write) -> Response:
-    """Remove examples, and have the model forget them."""
+    """Remove examples and make the model forget them."""
     names = body.ids or body.subjects or []
     if len(names) > context.settings.max_batch:
         raise batch_too_large(len(names), context.settings.max_batch, "ids" if body.ids else "subjects")
     for i, text in enumerate(names):
         if not text.isprintable():
             raise Invalid.at(("ids" if body.ids else "subjects", i), "request_invalid", "must be printable text")
+    if body.source is not None and not body.source.isprintable():
+        raise Invalid.at(("source",), "request_invalid", "must be printable text")
 
-    def remove(session: Session) -> RemovedAnswer:
+    def remove_by_name(session: Session, model: Model) -> Removed:
+        if body.ids:
+            return remove_named(session, model, Example.id, names, names)
+        secret, caseless = context.settings.secret, context.settings.caseless_subjects
+        hashes = [subject_hash(subject, secret, caseless) for subject in names]
+        return remove_named(session, model, Example.subject, names, hashes)
+
+    def remove(session: Session) -> RemovedResponse:
         model = catalog.find(session, name, caller.models, lock=True)
-        column: InstrumentedAttribute[Any] = Example.id if body.ids else Example.subject
-        stored = list[Any](names)
-        if body.subjects:
-            secret, caseless = context.settings.secret, context.settings.caseless_subjects
-            stored = [subject_hash(subject, secret, caseless) for subject in names]
-        held = lift_restrictions(session, model, column, stored)
-        removed = ledger.remove(session, model, column, names, stored)
-        known = {name for name, value in zip(names, stored, strict=True) if value in held}
-        removal, unknown = removed.removal, [name for name in removed.unknown if name not in known]
-        removal.job_id = queue.enqueue_adaptation(session, model, write.request_id) if removal.removed else None
-        return RemovedAnswer(
-            id=removal.id, removed=removal.removed, unknown=unknown, position=removal.position, job=removal.job_id
+        if body.source is not None:
+            removed = remove_source(session, model, body.source)
+        elif body.positions is not None:
+            removed = remove_span(session, model, *body.positions)
+        else:
+            removed = remove_by_name(session, model)
+        removal = removed.removal
+        removal.job_id = queue.enqueue_adaptation(session, model, write.request_id) if removed.changed else None
+        return RemovedResponse(
+            id=removal.id,
+            removed=removal.removed,
+            unknown=removed.unknown,
+            position=removal.position,
+            job=removal.job_id,
         )
 
     return write(caller.credential, 202, remove)
 
 
-@router.get("/{id}", response_model=RemovalAnswer, responses=problem_responses(404))
+@router.get("/{id}", response_model=RemovalResponse, responses=problem_responses(404))
 def show_removal(
     name: Name, id: Annotated[str, PathParameter(max_length=36)], caller: Reader, context: ContextDep
-) -> RemovalAnswer:
-    """One removal."""
+) -> RemovalResponse:
+    """Get a removal."""
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)
         removal = queries.find_removal(session, model, id)
-        return RemovalAnswer(
+        return RemovalResponse(
             id=removal.id,
             model=model.name,
             removed=removal.removed,

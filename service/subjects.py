@@ -1,9 +1,7 @@
-"""What is stored about a person, for their right of access (GDPR Art. 15) and to take it with them (Art. 20).
+"""Lookup and export of a subject's examples: the rights of access and portability (GDPR Art. 15 and 20).
 
-The person is named in the body alone: addresses stand in logs.
+The subject is sent in the body only, because URLs appear in logs.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Annotated
@@ -20,9 +18,10 @@ from core.ledger.specs import layout_at
 from core.models.fields import PLAIN, Strict
 from service.context import Context, ContextDep
 from service.examples.endpoints import NUMBERS_PER_PAGE
-from service.examples.schemas import ExampleAnswer, of_example
-from service.http.auth import AuthenticatedRoute, Eraser
+from service.examples.schemas import ExampleResponse, of_example, of_pending, of_prediction
+from service.http.auth import Eraser
 from service.http.problems import problem_responses
+from service.http.routes import AuthenticatedRoute
 from service.parsing.inputs import inputs_of
 
 router = APIRouter(prefix="/v1/subjects", tags=["Erasure"], route_class=AuthenticatedRoute)
@@ -30,46 +29,46 @@ router = APIRouter(prefix="/v1/subjects", tags=["Erasure"], route_class=Authenti
 NDJSON = "application/x-ndjson"
 
 
-class Person(Strict):
-    """Whom it is about."""
+class SubjectQuery(Strict):
+    """The subject that the request is about."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"subject": "user-7"}]})
 
     subject: Annotated[str, Field(min_length=1, max_length=200, pattern=PLAIN)]
 
 
-class HoldingAnswer(BaseModel):
-    """A model that has examples about the person."""
+class HoldingResponse(BaseModel):
+    """A model that has examples of the subject."""
 
     model: str
-    examples: int = Field(description="In force, held back by a request, or removed and not deleted yet.")
+    examples: int = Field(description="Active, restricted by a request, or removed but not yet deleted.")
 
 
-class LookupAnswer(BaseModel):
-    """Where the person is known; only models that the key can see."""
+class LookupResponse(BaseModel):
+    """Models with examples of the subject, as far as the key can see them."""
 
-    models: list[HoldingAnswer]
+    models: list[HoldingResponse]
 
 
-class ExportedExample(ExampleAnswer):
+class ExportedExample(ExampleResponse):
     """One line of an export."""
 
     model: str
     in_force: bool
 
 
-def hash_person(person: Person, context: Context) -> bytes:
-    if not person.subject.isprintable():
+def hash_subject(query: SubjectQuery, context: Context) -> bytes:
+    if not query.subject.isprintable():
         raise Invalid.at(("subject",), "request_invalid", "must be printable text")
-    return subject_hash(person.subject, context.settings.secret, context.settings.caseless_subjects)
+    return subject_hash(query.subject, context.settings.secret, context.settings.caseless_subjects)
 
 
-@router.post("/lookup", response_model=LookupAnswer, responses=problem_responses())
-def look_up_subject(body: Person, caller: Eraser, context: ContextDep) -> LookupAnswer:
-    """Which models have how many examples about a person."""
+@router.post("/lookup", response_model=LookupResponse, responses=problem_responses())
+def look_up_subject(body: SubjectQuery, caller: Eraser, context: ContextDep) -> LookupResponse:
+    """Count the examples of a subject in each model."""
     with context.database.read() as session:
-        found = queries.models_of(session, hash_person(body, context), caller.models)
-        return LookupAnswer(models=[HoldingAnswer(model=model.name, examples=count) for model, count in found])
+        found = queries.models_of(session, hash_subject(body, context), caller.models)
+        return LookupResponse(models=[HoldingResponse(model=model.name, examples=count) for model, count in found])
 
 
 @router.post(
@@ -77,11 +76,12 @@ def look_up_subject(body: Person, caller: Eraser, context: ContextDep) -> Lookup
     response_class=Response,
     responses={200: {"content": {NDJSON: {"schema": {"type": "string"}}}}, **problem_responses()},
 )
-def export_subject(body: Person, caller: Eraser, context: ContextDep) -> StreamingResponse:
-    """All examples about a person, as NDJSON: `{"model", "id", "x", "y", "weight", "split", "position",
-    "in_force"}` a line.
+def export_subject(body: SubjectQuery, caller: Eraser, context: ContextDep) -> StreamingResponse:
+    """Export all examples of a subject as NDJSON, one line
+    `{"model", "id", "x", "y", "weight", "split", "position", "in_force"}` per example. Examples without a label have
+    a null `y`, and the `prediction` that they got on arrival.
     """
-    subject = hash_person(body, context)
+    subject = hash_subject(body, context)
     with context.database.read() as session:
         models = [model for model, _ in queries.models_of(session, subject, caller.models)]
         found = [(model.id, model.name, layout_at(session, model.id, model.head)) for model in models]
@@ -94,15 +94,31 @@ def export_subject(body: Person, caller: Eraser, context: ContextDep) -> Streami
 
 
 def export_model(context: Context, subject: bytes, model_id: int, name: str, layout: Layout) -> Iterator[bytes]:
-    """A model's lines, read a page at a time: nobody's memory must hold all images of a person."""
+    """The lines of one model, read page by page, so that memory need not hold all images of a subject."""
     limit, after = max(1, NUMBERS_PER_PAGE // inputs_of(layout.spec).width), 0
     while True:
         with context.database.read() as session:
             rows = queries.examples_of(session, subject, model_id, after, limit)
+            predicted = queries.predictions_of(session, model_id, [row.position for row in rows])
         for row in rows:
+            prediction = predicted.get(row.position)
             example = of_example(row, layout).model_dump()
-            line = ExportedExample(**example, model=name, in_force=row.removed is None)
-            yield line.model_dump_json().encode() + b"\n"
+            example["prediction"] = prediction and of_prediction(prediction.version, prediction.mean)
+            yield line_of(ExportedExample(**example, model=name, in_force=row.removed is None))
         if len(rows) < limit:
-            return
+            break
         after = rows[-1].position
+    last = ""
+    while True:
+        with context.database.read() as session:
+            waiting = queries.pending_of(session, subject, model_id, last, limit)
+        for unlabelled in waiting:
+            example = of_pending(unlabelled, layout).model_dump()
+            yield line_of(ExportedExample(**example, model=name, in_force=False))
+        if len(waiting) < limit:
+            return
+        last = waiting[-1].id
+
+
+def line_of(example: ExportedExample) -> bytes:
+    return example.model_dump_json().encode() + b"\n"

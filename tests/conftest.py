@@ -1,9 +1,4 @@
-"""What tests of running parts share.
-
-Tests of SQL run on SQLite and on PostgreSQL. Of the others that ask for `stack` or `deployment`, half run on the one
-and half on the other, unless they say `both_databases`. Of large grids of cases every second or fourth one runs. With
-AMEND_TEST_ALL set (`make test ALL=1`) all of them do.
-"""
+"""Marks, fixtures and hypothesis profiles that all tests share; CONTRIBUTING.md describes them under "Tests"."""
 
 from __future__ import annotations
 
@@ -12,122 +7,128 @@ import os
 import uuid
 import zlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import httpx
 import pytest
+from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, Phase, settings
-from xdist.scheduler.loadscope import LoadScopeScheduling
 
 from tests import servers
 from tests.servers import PostgresServer, RedisServer
 
-if TYPE_CHECKING:  # they load torch, which the process that hands out the tests does without
+if TYPE_CHECKING:  # these modules import torch, which the process that distributes the tests does not need
     from tests.stack import Stack
     from tests.worker.deployment import Deployment
 
-gc.disable()  # looking for garbage while modules are loaded takes seconds
+gc.disable()  # collecting garbage while modules are imported takes seconds
 
 BACKENDS = ("sqlite", "postgresql")
-LONG = ("endurance", "amend", "production", "worker", "service")
-ORDER = ("tests/core/kprior", "deployment", "mlflow", "dashboard", *(f"tests/{name}" for name in LONG), "stack")
-"""The mathematics first, which is soon done. Then what takes long, so that the last test is not a long one."""
-EITHER = ("tests/service/", "tests/worker/", "tests/amend/", "tests/endurance/")
-"""Whose tests are not about what the databases do differently."""
-GRIDS = {"adaptation/test_exact": 4, "adaptation/test_chains": 2, "certificate/test_near_singular": 2}
-"""Of how many cases one runs: there are hundreds of each, and any such share has every family, task and option."""
-SHARED = {
-    "tests/service/": "stack",
-    "tests/amend/test_service": "stack",
-    "tests/amend/test_wheel": "wheel",
-    **{f"tests/endurance/test_{name}": "stack" for name in ("forks", "load", "outbox", "recording", "uploads")},
-    "tests/worker/test_dashboard": "dashboard",
-    "tests/worker/": "deployment",
-    "tests/amend/operations/": "deployment",
-    "tests/test_readme": "deployment",
-    "tests/core/tracking/": "mlflow",
-}
-"""Where tests share something that takes long to start."""
+EITHER_BACKEND = ("tests/service/", "tests/worker/", "tests/amend/", "tests/endurance/")
+"""Folders whose tests run on one of the two databases: they do not test what the databases do differently."""
+LONG = ("tests/endurance/", "tests/worker/", "tests/amend/", "tests/production/", "tests/service/")
+"""Folders that are started first, so that no long test is the last one to finish."""
+SHARED = ("wheel", "installed", "mlflow", "deployment", "stack", "small")
+"""Session fixtures that take seconds to set up."""
+TIMING_ATTEMPTS = 3
 
-# Property tests: the same examples on every run, and no deadline that a busy machine would miss. Failures are not
-# shrunk: the problems are small and named by their parameters, and shrinking can take minutes.
-settings.register_profile(
-    "seeded",
-    derandomize=True,
-    deadline=None,
-    phases=(Phase.explicit, Phase.generate),
-    suppress_health_check=[HealthCheck.too_slow],
-)
+# Property tests use the same examples on every run, and have no deadline that a busy machine would miss. Failures are
+# not shrunk: the problems are small and named by their parameters, and shrinking can take minutes.
+COMMON = {
+    "deadline": None,
+    "phases": (Phase.explicit, Phase.generate),
+    "suppress_health_check": [HealthCheck.too_slow],
+    "print_blob": True,
+}
+settings.register_profile("seeded", derandomize=True, **COMMON)
+settings.register_profile("fuzz", derandomize=False, database=None, **COMMON)
 settings.load_profile("seeded")
 
 
-def group_of(nodeid: str) -> str:
-    """The name of what a test shares with others; a file at least."""
-    path, _, name = nodeid.partition("::")
-    shared = next((what for where, what in SHARED.items() if path.startswith(where)), path)
-    backend = next((backend for backend in BACKENDS if backend in name), "")
-    return shared if shared in ("mlflow", "wheel") else f"{shared} {backend}" if backend else path
-
-
-class Scheduling(LoadScopeScheduling):
-    """Tests of a group go to the same test process, so that what they share is started once."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        return group_of(nodeid)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
-    config.option.loadscopereorder = False
-    return Scheduling(config, log)
-
-
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    def place(item: pytest.Item) -> int:
-        group = group_of(item.nodeid)
-        return next((i for i, where in enumerate(ORDER) if group.startswith(where)), len(ORDER))
-
-    items.sort(key=place)
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(group_of(item)))
     if not os.environ.get("AMEND_TEST_ALL"):
-        chosen = {item.nodeid for item in items}
-        spared = {item for item in items if is_spared(item, chosen)}
-        config.hook.pytest_deselected(items=list(spared))
-        items[:] = [item for item in items if item not in spared]
+        names = {item.nodeid for item in items}
+        omitted = [item for item in items if is_omitted(item, names)]
+        config.hook.pytest_deselected(items=omitted)
+        items[:] = [item for item in items if item not in set(omitted)]
 
 
-def is_spared(item: pytest.Item, chosen: set[str]) -> bool:
-    """Whether a test runs on the other database instead, or others of its grid do: it depends on its name."""
-    share = next((n for name, n in GRIDS.items() if item.nodeid.startswith(f"tests/core/kprior/{name}.py")), 1)
-    if share > 1 and "[" in item.nodeid:
-        return zlib.crc32(item.nodeid.encode()) % share != 0
-    if not item.nodeid.startswith(EITHER) or item.get_closest_marker("both_databases"):
-        return False
-    backend = next((backend for backend in BACKENDS if backend in item.nodeid), None)
-    if backend is None:
+def group_of(item: pytest.Item) -> str:
+    """Name of the group that runs in one process: the tests of a shared fixture on one database, else of a file."""
+    fixtures = getattr(item, "fixturenames", ())
+    shared = next((name for name in SHARED if name in fixtures), None)
+    return f"{shared} {backend_of(item) or ''}".rstrip() if shared else item.nodeid.partition("::")[0]
+
+
+def backend_of(item: pytest.Item) -> str | None:
+    return next((backend for backend in BACKENDS if backend in item.name), None)
+
+
+def is_omitted(item: pytest.Item, names: set[str]) -> bool:
+    """Whether a hash of its name excludes the test: it runs on the other database, or other cases of its grid run."""
+    grid = item.get_closest_marker("grid") if hasattr(item, "callspec") else None
+    if grid is not None and zlib.crc32(item.name.encode()) % grid.args[0]:
+        return True
+    backend = backend_of(item)
+    if backend is None or not item.nodeid.startswith(EITHER_BACKEND) or item.get_closest_marker("both_databases"):
         return False
     other = BACKENDS[1 - BACKENDS.index(backend)]
-    name = item.nodeid.replace(backend, "")
-    return item.nodeid.replace(backend, other) in chosen and BACKENDS[zlib.crc32(name.encode()) % 2] != backend
+    chosen = BACKENDS[zlib.crc32(item.nodeid.replace(backend, "").encode()) % 2]
+    return chosen == other and item.nodeid.replace(backend, other) in names
 
 
-@pytest.hookimpl(tryfirst=True)  # where there are several processes, no other is asked after that of pytest-xdist
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist's hook ends the call of the others in the process that distributes tests
 def pytest_runtestloop() -> None:
     gc.freeze()
     gc.enable()
 
 
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """Run a test that is marked as timing-dependent again if it fails, and report its last attempt only."""
+    if item.get_closest_marker("timing") is None:
+        return None
+    failures: list[str] = []
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for _ in range(TIMING_ATTEMPTS):
+        reports = runtestprotocol(item, log=False, nextitem=nextitem)
+        failed = [report.longreprtext for report in reports if report.failed]
+        if not failed:
+            break
+        failures += failed
+    for report in reports:
+        if report.when == "call" and report.passed:
+            report.failures = failures
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Drop the group that pytest-xdist appends to the id: `pytest --last-failed` would not find the test by it."""
+    name, at, group = report.nodeid.rpartition("@")
+    if at and "]" not in group and hasattr(report, "node"):  # not in a worker process, which still needs the id
+        report.nodeid = name
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """A test that could not be run here is nothing to be quiet about, nor one that passes at its second try."""
+    """List the tests that could not run here, and those that passed only when they were run again."""
     for report in terminalreporter.stats.get("skipped", []):
         *_, reason = report.longrepr
         if "NOT RUN" in reason:
             terminalreporter.section("not everything was tested", sep="!", red=True, bold=True)
             terminalreporter.write_line(f"{report.nodeid}: {reason}", red=True, bold=True)
-    flaky = terminalreporter.stats.get("passed", []) if terminalreporter.config.getoption("lf", False) else []
+    flaky = [report for report in terminalreporter.stats.get("passed", []) if getattr(report, "failures", None)]
     if flaky:
         terminalreporter.section("flaky: failed at first, passed when run again", sep="!", yellow=True, bold=True)
-        for report in flaky:
-            terminalreporter.write_line(report.nodeid, yellow=True, bold=True)
+    for report in flaky:
+        terminalreporter.write_line(report.nodeid, yellow=True, bold=True)
+        terminalreporter.write_line(report.failures[0])
 
 
 @pytest.fixture(scope="session")
@@ -166,7 +167,7 @@ def redis() -> Iterator[RedisServer]:
 
 @pytest.fixture(scope="session", params=BACKENDS)
 def deployment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    """Service, broker, worker and scheduler, shared by all tests of a backend."""
+    """A service with its broker, worker and scheduler, shared by all tests of a backend."""
     from tests.worker.deployment import Deployment
 
     folder = tmp_path_factory.mktemp(f"deployment-{request.param}")

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from tests.servers import die_with_parent
 
-OURS = ("service.app", "worker.runner", "core.erasure.schedule", "migrations.runner")
+OURS = ("service.app", "worker.runner", "core.lifecycle.erase_schedule", "migrations.runner")
 CELERY = (
     "celery.bin.celery",
     "celery.bin.worker",

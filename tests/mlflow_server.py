@@ -40,7 +40,7 @@ class MlflowServer:
 
     def start(self) -> None:
         log = self.folder / "log"
-        command = [sys.executable, "-P", "-m", "amend.up.tracking", str(self.folder), str(self.port)]
+        command = [sys.executable, "-P", "-m", "amend.up.mlflow_server", str(self.folder), str(self.port)]
         with log.open("ab") as output:
             self.process = subprocess.Popen(
                 command,

@@ -23,7 +23,7 @@ from core.ledger.specs import spec_at
 from core.models import catalog
 from core.settings import Settings
 from core.tables.versions import VersionKind
-from core.versions import history
+from core.versions import history, promotion
 from core.versions.store import Store
 from tests.forkserver import fork
 from tests.servers import free_port
@@ -159,5 +159,5 @@ class Stack:
             given = (VersionKind.TRAINED, "retrain", head, dataset, result.cost, {"loss": 0.5})
             stored = Store(self.settings.artifacts).put(history.folder_of(model.id), result.state.to_bytes())
             version = history.record(session, model, history.VersionDraft(result.state, *given), stored)
-            history.promote(session, model, version, by="policy")
+            promotion.promote(session, model, version, by="policy")
             return version.number

@@ -14,6 +14,8 @@ import pytest
 from tests.endurance.fleet import gone
 from tests.forkserver import Forked, fork
 
+pytestmark = pytest.mark.timing
+
 ROOT = Path(__file__).parents[1]
 ASKS_AND_DIES = """
 import os, signal, sys, time

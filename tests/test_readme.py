@@ -1,7 +1,8 @@
-"""What the README and the guides show must run, and what they refer to must be there."""
+"""The code in the README and in docs/ must run, and the names and links in them must exist."""
 
 from __future__ import annotations
 
+import ast
 import json
 import pkgutil
 import re
@@ -12,25 +13,43 @@ from pathlib import Path
 import httpx
 import pytest
 
+from amend.cli import app
+from core import errors
+from core.settings import Settings
 from tests.stack import Stack
 from tests.worker.deployment import Deployment
 
 ROOT = Path(__file__).parent.parent
-README, GUIDE, MATHEMATICS = ROOT / "README.md", ROOT / "docs" / "api.md", ROOT / "docs" / "mathematics.md"
-BROUGHT = ROOT / "docs" / "bring-your-own.md"
-PAGES_THAT_RUN = ("columns", "classes", "corrections", "regularizer", "loss", "kernel-models", "uncertainty")
-CHANGES = [ROOT / "docs" / f"{name}.md" for name in PAGES_THAT_RUN]
-PAGES = [README, *(ROOT / "docs").glob("*.md")]
+
+DOCS = ROOT / "docs"
+TUTORIAL = DOCS / "tutorial" / "getting-started.md"
+API = DOCS / "reference" / "api"
+# In the order in which the calls of their shell blocks work, one after the other.
+API_GUIDE = [
+    API / f"{page}.md"
+    for page in ("README", "models", "examples", "jobs", "predictions", "versions", "removals", "erasures")
+]
+PAGES = sorted({*ROOT.glob("*.md"), *DOCS.rglob("*.md")})
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    found = re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
-    assert found
-    return found
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+
+
+# How a plugin is written is run as a package, in tests/core/kprior/model/test_plugins.py.
+PYTHON_PAGES = [page for page in PAGES if blocks(page, "python") and page.name != "write-a-plugin.md"]
+
+
+def test_the_pages_with_python_are_found() -> None:
+    assert len(PYTHON_PAGES) >= 12
 
 
 @pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
-@pytest.mark.parametrize("page", [README, GUIDE, MATHEMATICS, BROUGHT, *CHANGES], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PYTHON_PAGES, ids=name)
 def test_the_python_examples_run(page: Path, deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AMEND_URL", deployment.url)
     monkeypatch.setenv("AMEND_KEY", deployment.admin_key)
@@ -38,56 +57,107 @@ def test_the_python_examples_run(page: Path, deployment: Deployment, monkeypatch
         exec(compile(block, str(page), "exec"), {})
 
 
-def calls(page: Path, url: str, home: str) -> list[str]:
-    """The calls in the shell blocks of a page, in their order, as scripts for a service of our own."""
-    definitions, *found = "\n".join(blocks(page, "sh")).split("\napi ")
-    assert found
-    scripts = (f"{definitions}\napi {call}" for call in found)
+def calls(pages: list[Path], url: str, home: str) -> list[str]:
+    """Return each `api` call of the shell blocks, in order, as a script that calls the service at `url`."""
+    shell = [block for page in pages for block in blocks(page, "sh")]
+    definitions, *api_calls = "\n".join(shell).split("\napi ")
+    assert api_calls
+    scripts = (f"{definitions}\napi {call}" for call in api_calls)
     return [script.replace("http://127.0.0.1:8000", url).replace("~/.amend", home) for script in scripts]
 
 
-def test_every_call_of_the_guide_is_answered_with_success(stack: Stack, api: httpx.Client) -> None:
-    """Against a service without a worker, with a model of our own. The README's calls are run in amend/test_up.py."""
-    name = f"loans-{uuid.uuid4().hex[:8]}"
-    for script in calls(GUIDE, stack.url, stack.environment["AMEND_HOME"]):
-        script = re.sub(r"\bloans\b", name, script)
+def test_every_call_of_the_api_guide_succeeds(stack: Stack, api: httpx.Client) -> None:
+    """Calls a service without a worker, with a model of our own. The tutorial's calls are run in amend/test_up.py."""
+    model = f"loans-{uuid.uuid4().hex[:8]}"
+    for script in calls(API_GUIDE, stack.url, stack.environment["AMEND_HOME"]):
+        script = re.sub(r"\bloans\b", model, script)
         if "JOB" in script:
             # a worker would train the model now
-            script = script.replace("JOB", api.get("/v1/jobs", params={"model": name}).json()["items"][0]["id"])
+            script = script.replace("JOB", api.get("/v1/jobs", params={"model": model}).json()["items"][0]["id"])
             script = script.replace("wait=30", "wait=0")
-            stack.train(name)
+            stack.train(model)
         if "ERASURE" in script:
-            # of a person whom nobody knows: completed without a worker
+            # no model has data about this subject, so that the erasure completes without a worker
             script = script.replace("ERASURE", api.post("/v1/erasures", json={"subject": "nobody"}).json()["id"])
         run = subprocess.run(["bash", "-ec", script], capture_output=True, text=True)
         assert run.returncode == 0, run.stderr
-        answer = json.loads(run.stdout)
-        assert "code" not in answer, f"{script}\n{answer}"
+        response = json.loads(run.stdout)
+        assert "code" not in response, f"{script}\n{response}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def headings(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub builds them."""
+    prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    titles = re.findall(r"^#+ (.+)$", prose, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text()):
-        assert (page.parent / target).exists(), target
+    for path, anchor in re.findall(r"\]\((?!http)([^)#]*)#?([^)]*)\)", page.read_text()):
+        target = page.parent / path if path else page
+        assert target.exists(), path
+        if anchor:
+            assert anchor in headings(target), f"{path}#{anchor}"
+
+
+ERRORS = {cls.__name__ for cls in errors.AmendError.__subclasses__()}
+
+
+def error_codes(path: Path) -> set[str]:
+    """Return the error codes in a module: `Conflict("code", ...)`, `Invalid.at(location, "code", ...)`."""
+    codes = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call):
+            located = isinstance(node.func, ast.Attribute) and node.func.attr == "at"
+            is_error = isinstance(node.func, ast.Name) and node.func.id in ERRORS
+            code = node.args[int(located)] if (located or is_error) and len(node.args) > located else None
+            if isinstance(code, ast.Constant) and isinstance(code.value, str):
+                codes.add(code.value)
+    return codes
 
 
 def test_the_guide_names_every_error_code() -> None:
-    """Codes are the first text after `Error(` or `.at(place, `, and those of the framework's own errors."""
-    named = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", GUIDE.read_text()))
-    source = "".join(
-        path.read_text() for folder in ("core", "service", "worker") for path in (ROOT / folder).rglob("*.py")
-    )
-    kinds = "Malformed|Invalid|Unauthorized|Forbidden|NotFound|Conflict|TooLarge|Unsupported|TooMany|Unavailable"
-    raised = set(re.findall(rf"(?:{kinds})\(\s*\"([a-z_]+)\"", source))
-    raised |= set(re.findall(r"\.at\(.*?\"([a-z]+_[a-z_]+)\",", source))
-    # told on the console or in the log, not over REST
+    documented = set(re.findall(r"`([a-z]+(?:_[a-z]+)+)`", (API / "errors.md").read_text()))
+    modules = [path for folder in ("core", "service", "worker") for path in (ROOT / folder).rglob("*.py")]
+    raised = set().union(*map(error_codes, modules))
+    assert len(raised) > 60
+    # shown on the console or in the log, not over REST
     of_operators = {"settings_invalid", "mlflow_unavailable", "mlflow_busy"}
-    assert raised - named - of_operators == set()
+    assert raised - documented - of_operators == set()
 
 
-def test_the_walks_pass_functions_that_are_there() -> None:
-    page = (ROOT / "docs" / "life-of-a-request.md").read_text()
-    names = re.findall(r"`((?:core|service|worker)\.[\w.]+)`", page)
-    assert len(names) > 40
-    for name in names:
-        pkgutil.resolve_name(name)
+NAME_IN_CODE = r"`((?:amend|bench|core|service|tests|worker)\.\w+\.[\w.]+)`"
+PATH_OF_FILE = r"`((?:amend|bench|core|docs|migrations|service|tests|worker)/[\w./-]+)`"
+
+
+def test_the_life_of_a_request_names_its_functions() -> None:
+    assert len(re.findall(NAME_IN_CODE, (DOCS / "explanation" / "life-of-a-request.md").read_text())) > 40
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_names_and_files_of_the_code_exist(page: Path) -> None:
+    for dotted in re.findall(NAME_IN_CODE, page.read_text()):
+        pkgutil.resolve_name(dotted)
+    for path in re.findall(PATH_OF_FILE, page.read_text()):
+        assert (ROOT / path).exists(), path
+
+
+def test_the_reference_lists_every_setting() -> None:
+    documented = set(re.findall(r"`AMEND_([A-Z_]+)`", (DOCS / "reference" / "settings.md").read_text()))
+    settings = {setting.upper() for setting in Settings.model_fields}
+    assert settings <= documented
+    # read by the client, by `amend up` and by the class itself
+    assert documented - settings == {"URL", "KEY", "MLFLOW_PORT", "SECRETS"}
+
+
+def test_the_reference_lists_every_command() -> None:
+    page = (DOCS / "reference" / "command-line.md").read_text()
+    for command in app.registered_commands:
+        assert f"`amend {command.name or command.callback.__name__}" in page
+    for group in app.registered_groups:
+        row = re.search(rf"^\| `amend {group.name or group.typer_instance.info.name}.*", page, re.MULTILINE)
+        assert row is not None, group.name
+        if "bench" not in row[0]:
+            for command in group.typer_instance.registered_commands:
+                assert f"`{command.name or command.callback.__name__}`" in row[0], row[0]

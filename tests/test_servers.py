@@ -16,6 +16,8 @@ from redis import Redis
 from tests import servers
 from tests.endurance.fleet import gone
 
+pytestmark = pytest.mark.timing
+
 ROOT = Path(__file__).parents[1]
 
 

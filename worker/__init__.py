@@ -1,1 +1,1 @@
-"""The worker: takes jobs, has `core` do the mathematics, and records what came of them."""
+"""The worker: takes jobs, computes new versions with `core`, and records the results."""

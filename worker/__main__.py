@@ -1,6 +1,4 @@
-"""`python -m worker`: runs jobs from the queues that the settings name, or from all, until it is told to stop."""
-
-from __future__ import annotations
+"""`python -m worker`: runs jobs from the configured queues, by default all, until it receives a signal to stop."""
 
 import gc
 import os
@@ -27,24 +25,24 @@ HEARTBEAT_SECONDS = 5.0
 
 
 def main() -> None:
-    os.umask(0o077)  # files are readable by their owner alone
+    os.umask(0o077)  # only the owner may read the files
     settings = from_environment()
     if settings.ray_address and find_spec("ray") is None:
-        sys.exit("AMEND_RAY_ADDRESS is set, but Ray is not installed: pip install 'amend[server,ray]'")
+        sys.exit("AMEND_RAY_ADDRESS is set, but Ray is not installed. Run: pip install 'amend[server,ray]'")
     database = open_database(settings)
     store_identity.begin(database, Store(settings.artifacts))
     database.close()
-    gc.disable()  # garbage collection while modules are loaded takes a third of a second
+    gc.disable()  # garbage collection during imports takes a third of a second
     from worker.app import app
 
-    gc.freeze()  # later collections skip the modules: visiting them would copy their memory into each child
+    gc.freeze()  # later collections skip the modules: visiting them would copy their memory pages into each child
     gc.enable()
     known = (*QUEUES, TRACKING_QUEUE)
     queues = settings.queue_names or list(known)
     if unknown := set(queues) - set(known):
-        sys.exit(f"AMEND_QUEUES: there is no queue {min(unknown)!r}; there are {', '.join(known)}")
+        sys.exit(f"AMEND_QUEUES: unknown queue {min(unknown)!r}. Queues: {', '.join(known)}.")
     alive = settings.folder / "worker.alive"
-    signals.heartbeat_sent.connect(lambda **_: alive.touch(), weak=False)  # sent while the worker listens to the broker
+    signals.heartbeat_sent.connect(lambda **_: alive.touch(), weak=False)  # sent while the broker is connected
     signals.worker_ready.connect(start_heartbeats, weak=False)
     options = ["--loglevel", settings.log_level, "--concurrency", str(settings.worker_processes), "--without-gossip"]
     options += ["--without-mingle", "--queues", ",".join(queues), "--hostname", f"{os.getpid()}@%h"]
@@ -58,14 +56,14 @@ def start_heartbeats(sender: Any, **_: Any) -> None:
 
 
 def send_heartbeats(settings: Settings, name: str) -> None:
-    """Write a heartbeat of this worker to the database, every few seconds, as long as the process lives."""
-    # a child that is forked in the middle of a transaction would inherit its locks, and never get rid of them
+    """Write a heartbeat of this worker to the database every few seconds while the process lives."""
+    # a child forked during a transaction would inherit its locks and never release them
     writing = threading.Lock()
     os.register_at_fork(before=writing.acquire, after_in_parent=writing.release, after_in_child=writing.release)
     pause = threading.Event()
     while True:
         with writing, suppress(AmendError):  # readyz reports that the database is down
-            database = Database(settings.model_copy(update={"database_patience": HEARTBEAT_SECONDS}))
+            database = Database(settings.model_copy(update={"database_timeout": HEARTBEAT_SECONDS}))
             try:
                 with database.write() as session:
                     workers.record_heartbeat(session, name)

@@ -1,7 +1,5 @@
 """The Celery application of the workers, and its two tasks: run a job, publish to MLflow."""
 
-from __future__ import annotations
-
 import logging
 import os
 from functools import lru_cache
@@ -11,45 +9,31 @@ from typing import Any
 import structlog
 import torch
 from celery import Celery, signals
-from kombu.transport import redis as transport
-from redis.exceptions import ConnectionError as BrokerGone
 
 from core import logs
 from core.errors import Unavailable
 from core.jobs.messages import RUN_TASK, TRACK_TASK, send_track
 from core.settings import Settings, from_environment
+from worker import kombu_internals
 from worker.context import Context
 from worker.runner import run as run_job
 
 log = structlog.get_logger("worker")
 
 PUBLISH_SECONDS = 10.0
-"""How long one task may publish to MLflow before it lets other tasks have the process."""
+"""How long one task may publish to MLflow before it yields the process to other tasks."""
 BROKER_TIMEOUT_SECONDS = 5.0
 
 stopping = RawValue("b", 0)
-"""1 once the worker was told to stop; set in its main process and read in its children. Not an Event: a process that is
-killed while it holds the Event's lock would block all the others."""
+"""1 once the worker is shutting down; set in its main process and read in its children. Not an Event: a process that is
+killed while it holds the Event's lock would block all others."""
 
 
-class Channel(transport.Channel):
-    """A channel that survives the loss of the broker while jobs run.
-
-    Kombu's own channel looks up the address of the lost connection then; the worker takes no more jobs, and ends with
-    those that it has.
-    """
-
-    def _connparams(self, asynchronous: bool = False) -> Any:
-        if self.connection.client is None:
-            raise BrokerGone  # expected by the callers that close a channel
-        return super()._connparams(asynchronous)  # type: ignore[no-untyped-call]
-
-
-transport.Transport.Channel = Channel
+kombu_internals.install()
 
 
 def make(settings: Settings) -> Celery:
-    """A Celery application that loses no message and withholds none from an idle worker."""
+    """A Celery application that loses no messages and does not prefetch messages that an idle worker could take."""
     app = Celery("amend", broker=settings.broker)
     app.conf.update(
         task_serializer="json",
@@ -58,8 +42,8 @@ def make(settings: Settings) -> Celery:
         task_acks_late=True,
         task_reject_on_worker_lost=True,
         worker_prefetch_multiplier=1,
-        # A message that comes back while its job still runs finds the lease taken and is dropped; one that is lost is
-        # sent again by the reconciler.
+        # A message that is redelivered while its job runs finds the lease taken and is dropped; the reconciler resends
+        # lost messages.
         broker_transport_options={
             "visibility_timeout": 3600,
             "socket_connect_timeout": BROKER_TIMEOUT_SECONDS,
@@ -99,22 +83,22 @@ def run(job_id: str) -> None:
 @app.task(name=TRACK_TASK)
 def track() -> None:
     """Publish pending events to MLflow."""
-    from core.tracking.publisher import publish  # takes seconds to import, and most processes never need it
+    from core.tracking.publisher import publish  # takes seconds to import; most processes never need it
 
     process = context()
     try:
         published = publish(process.database, process.store, process.settings.mlflow_url, process.name, PUBLISH_SECONDS)
         if published:
-            send_track(app)  # there may be more; tasks that wait for this process come first
+            send_track(app)  # there may be more events; tasks that are waiting for this process come first
     except Unavailable:
-        log.info("MLflow does not answer; events are published later")
+        log.info("mlflow_unavailable")
 
 
 @signals.setup_logging.connect
 def set_up_logging(**_: Any) -> None:
     logs.configure(from_environment().log_level)
     for name in ("celery.worker.strategy", "celery.app.trace"):
-        logging.getLogger(name).setLevel(logging.WARNING)  # our own lines say what jobs begin and end
+        logging.getLogger(name).setLevel(logging.WARNING)  # our own log reports the start and end of jobs
 
 
 @signals.worker_process_init.connect

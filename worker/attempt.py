@@ -1,4 +1,4 @@
-"""One attempt at a job: what the job is about, and how its results are written."""
+"""One attempt at a job: its parameters, and how its results are written."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from core.erasure.job_end import follow_up
 from core.jobs import leases
 from core.kprior import State
+from core.lifecycle.job_completion import follow_up
 from core.tables.jobs import Job, JobKind
 from core.tables.models import Model
 from core.versions import history
@@ -19,13 +19,13 @@ from core.versions.store import StoredFile
 from worker.context import Context
 
 Progress = Callable[[float, str], None]
-"""Reports how far the work is, as a fraction and a phrase; raises if the work must stop."""
+"""Reports the progress as a fraction and a phrase; raises if the work must stop."""
 Run = Callable[[Context, str], None]
 """Runs the job with an id."""
 
 
 class Outdated(Exception):
-    """A draft must not be recorded: another version became the tip, or a person was erased meanwhile."""
+    """A draft must not be recorded, because another version became the tip or a person was erased meanwhile."""
 
 
 @dataclass
@@ -43,9 +43,9 @@ class JobAttempt:
     model: str
     """The model's name."""
     request_id: str | None
-    """The id of the request that the job was enqueued for."""
+    """The id of the request that enqueued the job."""
     run: Run
-    """Runs another job in this process, before this one goes on."""
+    """Runs another job in this process before this one continues."""
     progress: Progress = lambda fraction, phrase: None
 
     @classmethod
@@ -63,7 +63,7 @@ class JobAttempt:
         )
 
     def progress_within(self, start: float, end: float) -> Progress:
-        """Progress of a step that is the part of the whole work from `start` to `end`."""
+        """Progress of a step that covers the fraction of the work from `start` to `end`."""
         return lambda fraction, phrase: self.progress(start + fraction * (end - start), phrase)
 
     @contextmanager
@@ -75,12 +75,12 @@ class JobAttempt:
             follow_up(session, job, model)
 
     def store_state(self, state: State) -> StoredFile:
-        """Write a state to the store. Unless a version claims its file, it is an orphan and deleted some time later."""
+        """Write a state to the store. Unless a version claims the file, it is an orphan and will be deleted."""
         folder = history.folder_of(self.model_id)
         return put_tracked(self.context.database, self.context.store, folder, state.to_bytes(), self.owner)
 
     def drop(self, stored: StoredFile) -> None:
-        """Delete a file that no version will claim, and that may know a person who is being erased."""
+        """Delete a file that no version will claim, since it may depend on data of a person who is being erased."""
         with self.context.database.write() as session:
             disown(session, stored.file)
         sweep(self.context.database, self.context.store)

@@ -1,9 +1,7 @@
-"""`python -m worker.broker`: the embedded broker, a Valkey from a wheel on a socket in the home folder.
+"""`python -m worker.broker`: the embedded broker, a Valkey server from a wheel, on a socket in the home folder.
 
-It writes to disk every second. If messages are lost all the same, the scheduler sends them again.
+It writes to disk every second. If messages are lost all the same, the scheduler resends them.
 """
-
-from __future__ import annotations
 
 import os
 import socket
@@ -16,18 +14,18 @@ from core.settings import from_environment
 
 
 def main() -> None:
-    os.umask(0o077)  # the socket is for its owner alone: whoever reaches it can send jobs
+    os.umask(0o077)  # only the owner may use the socket: whoever can reach it can send jobs
     settings = from_environment()
     if settings.broker_url:
-        sys.exit("AMEND_BROKER_URL names a broker already: the embedded one is not needed.")
+        sys.exit("AMEND_BROKER_URL is set, so the embedded broker is not needed.")
     folder, place = settings.folder / "broker", settings.broker_socket
     try:
         for path in (folder, place.parent):
             path.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
-        sys.exit(f"AMEND_HOME: {error.filename} cannot be used ({error.strerror})")
+        sys.exit(f"AMEND_HOME: cannot use {error.filename} ({error.strerror}).")
     if is_served(place):
-        sys.exit(f"A broker serves {place} already.")
+        sys.exit(f"Another broker is already listening on {place}.")
     options = ["--port", "0", "--unixsocket", str(place), "--unixsocketperm", "700", "--dir", str(folder)]
     options += ["--appendonly", "yes", "--appendfsync", "everysec", "--save", "", "--daemonize", "no"]
     program = str(server())
@@ -35,7 +33,7 @@ def main() -> None:
 
 
 def is_served(path: Path) -> bool:
-    """Whether a broker listens on the socket: a second one would take it away from the first."""
+    """Whether a broker listens on the socket: a second one would take it over."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(1)
         try:

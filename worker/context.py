@@ -1,6 +1,4 @@
-"""What the jobs of one process share. Created in the process itself: neither connections nor GPUs survive a fork."""
-
-from __future__ import annotations
+"""Resources that the jobs of one process share, created after the fork: neither connections nor GPUs survive it."""
 
 import multiprocessing
 import os
@@ -28,7 +26,7 @@ class Context:
         self.settings = settings
         self.celery = celery
         self.stopping = stopping
-        """Whether the worker was told to stop."""
+        """Whether the worker is shutting down."""
         self.database = Database(settings)
         self.store = Store(settings.artifacts)
         self.name = f"{socket.gethostname()}:{os.getpid()}"
@@ -37,30 +35,30 @@ class Context:
     @cached_property
     def store_id(self) -> str:
         """The identity by which the database recognises its store."""
-        return store_identity.mark(self.database, self.store)
+        return store_identity.identify(self.database, self.store)
 
     @cached_property
     def device(self) -> torch.device:
-        """Where jobs are computed: each process of a worker has a GPU of its own, as far as they go round."""
+        """The device for computations. The processes of a worker share its GPUs evenly."""
         wanted = self.settings.device
         if wanted == "cpu" or (wanted == "auto" and not torch.cuda.is_available()):
             return torch.device("cpu")
         if not torch.cuda.is_available():
-            raise Unavailable("device_missing", "AMEND_DEVICE is cuda, but this worker finds no GPU.")
+            raise Unavailable("device_missing", "AMEND_DEVICE is cuda, but this worker has no GPU.")
         index = getattr(multiprocessing.current_process(), "index", 0)
         return torch.device("cuda", index % torch.cuda.device_count())
 
     @cached_property
     def executor(self) -> Executor:
-        """Who computes what takes long."""
+        """Where long computations run."""
         if not self.settings.ray_address:
             return InProcess()
-        from worker.executors.on_ray import OnRay  # an extra, which takes a second to load
+        from worker.executors.on_ray import OnRay  # an optional dependency that takes a second to import
 
         return OnRay(self.settings, self.database, self.device)
 
     def end_job(self) -> None:
-        """Let go of what only a job needs, if one has asked for it."""
+        """Release resources that are only needed during a job."""
         if "executor" in vars(self):
             self.executor.close()
 

@@ -1,33 +1,33 @@
-"""The heartbeat of a job: extends its lease in the background, and stops the work when that is necessary."""
+"""The heartbeat of a job: extends its lease in the background, and stops the work if necessary."""
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 
 import structlog
 
+from core import clock
 from core.jobs.leases import JobCancelled, JobLost
 from worker.context import Context
 
 log = structlog.get_logger("worker")
 
 CHECK_SECONDS = 1.0
-"""Between two checks; the database is written when there is progress to report, or the lease needs it."""
+"""Interval between checks; the database is written only if there is progress or the lease must be extended."""
 
 
 class HandedBack(Exception):
-    """The worker was told to stop, and leaves the job to another one."""
+    """The worker is shutting down and leaves the job to another worker."""
 
 
 class Heartbeat:
-    """Called with the progress, a fraction of 0..1 and a phrase, it raises if the work must stop."""
+    """Takes the progress, a fraction in 0..1 and a phrase, and raises if the work must stop."""
 
     def __init__(self, context: Context, job_id: str, extend: Callable[[float, str], None]) -> None:
         """`extend` extends the lease and stores the progress; raises JobLost or JobCancelled if the work must stop."""
         self.context, self.job_id, self.extend = context, job_id, extend
-        self.fraction, self.phrase = 0.0, "started"
+        self.fraction, self.phrase = 0.0, "Started"
         self._stop: Exception | None = None
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
@@ -47,12 +47,12 @@ class Heartbeat:
 
     def _run(self) -> None:
         settings = self.context.settings
-        reported, extended, stopping_since = (0.0, ""), time.monotonic(), None
-        while not self._over.wait(CHECK_SECONDS) and self._stop is None:
-            now, progress = time.monotonic(), (self.fraction, self.phrase)
+        reported, extended, stopping_since = (0.0, ""), clock.monotonic(), None
+        while not clock.wait(self._over, CHECK_SECONDS) and self._stop is None:
+            now, progress = clock.monotonic(), (self.fraction, self.phrase)
             if self.context.stopping():
                 stopping_since = stopping_since or now
-                if now - stopping_since >= settings.stop_seconds:
+                if now - stopping_since >= settings.shutdown_timeout:
                     self._stop = HandedBack()
             if progress == reported and now - extended < settings.lease_seconds / 3:
                 continue
@@ -61,7 +61,7 @@ class Heartbeat:
                 reported, extended = progress, now
             except (JobLost, JobCancelled) as stop:
                 self._stop = stop
-            except Exception as error:  # of whatever kind: the work goes on while the lease lasts
+            except Exception as error:  # whatever it is, the work continues while the lease lasts
                 if now - extended > settings.lease_seconds:
                     self._stop = JobLost()  # another worker may have the job by now
-                log.warning("the lease of a job could not be extended", job=self.job_id, exc_info=error)
+                log.warning("lease_extension_failed", job=self.job_id, exc_info=error)

@@ -1,6 +1,6 @@
-"""Examples as a job reads them: with progress, which also stops a job that must end.
+"""Examples as a job reads them: reading reports progress, which also stops a job that must end.
 
-Sums over them are added up by the executor (`worker/executors`), in this process or elsewhere.
+The executor (`worker/executors`) computes sums over them, in this process or elsewhere.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from torch import Tensor
 
 from core.kprior import Examples
-from core.kprior.data.partitioned import PartitionedData
 from core.kprior.passes.accumulator import A, Accumulator
-from core.ledger.holdout import SampledRows
+from core.kprior.passes.partitioned import PartitionedData
+from core.ledger.holdout_sample import SampledRows
 from core.ledger.passes import Pass
-from core.versions.knowledge import position_knows_erased
+from core.versions.erased_examples import position_has_erased_examples
 from worker.attempt import JobAttempt, Outdated, Progress
 
 
@@ -44,7 +44,7 @@ class Reading(PartitionedData):
         return self.executor.reduce(self, total)
 
     def require_nobody_erased(self) -> None:
-        """Raise Outdated if the pass would read somebody who is being erased: its result could not be recorded."""
+        """Raise Outdated if the pass would read data of a person being erased: its result could not be recorded."""
         with self.attempt.context.database.read() as session:
-            if position_knows_erased(session, self.data.model_id, self.data.at):
+            if position_has_erased_examples(session, self.data.model_id, self.data.at):
                 raise Outdated

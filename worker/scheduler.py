@@ -1,10 +1,8 @@
-"""`python -m worker.scheduler`: every few seconds, enqueue the jobs that are due and resend messages that were lost.
+"""`python -m worker.scheduler`: enqueues due jobs and resends lost messages, every few seconds.
 
-All state is in the database, so any number of schedulers may run. It is a process and not a Celery task, because a tick
-must neither wait behind the jobs that it enqueues, nor need a broker to find them.
+All state is in the database, so any number of schedulers may run. It is a process and not a Celery task because a tick
+must not wait behind the jobs that it enqueues, nor need a broker to find them.
 """
-
-from __future__ import annotations
 
 import signal
 import sys
@@ -17,19 +15,19 @@ from types import FrameType
 import structlog
 from celery import Celery
 
-from core import idempotency, logs
-from core.database import Database, now
-from core.erasure import schedule as erasure_schedule
+from core import clock, idempotency, logs
+from core.database import Database
 from core.erasure.deleted_models import complete_erasures
 from core.erasure.receipts import file_missing
 from core.erasure.requests import restrict_held
-from core.erasure.retention import expire_due
 from core.erasure.states import warn_of_due
-from core.erasure.vacuum import vacuum_if_due
 from core.errors import AmendError
 from core.jobs import messages, schedule, workers
+from core.lifecycle import erase_schedule
+from core.lifecycle.retention import expire_due
 from core.settings import Settings, from_environment
 from core.tracking.queries import next_event
+from core.vacuum import vacuum_if_due
 from core.versions import store_identity
 from core.versions.orphans import sweep
 from core.versions.store import Store
@@ -41,7 +39,7 @@ log = structlog.get_logger("scheduler")
 
 STOP_TIMEOUT_SECONDS = 2.0
 FORGET_AFTER = timedelta(days=1)
-"""A worker without a heartbeat for this long is dropped from the list."""
+"""A worker without a heartbeat for this long is deleted from the list."""
 
 
 def main() -> None:
@@ -59,17 +57,17 @@ def main() -> None:
     signal.signal(signal.SIGINT, stop)
     sender = WebhookSender(settings, database, over)
     sender.start()
-    log.info("scheduler started", seconds=settings.tick_seconds)
+    log.info("scheduler_started", seconds=settings.tick_seconds)
     while not over.is_set():
         tick(settings, database, celery)
-        over.wait(settings.tick_seconds)
-    sender.join(STOP_TIMEOUT_SECONDS)  # a delivery that is cut off is sent again by another scheduler
+        clock.wait(over, settings.tick_seconds)
+    sender.join(STOP_TIMEOUT_SECONDS)  # another scheduler repeats an interrupted delivery
     celery.close()
     database.close()
 
 
 def tick(settings: Settings, database: Database, celery: Celery) -> None:
-    """Do everything that is due now; a step that fails does not keep the others from running."""
+    """Do everything that is due now; a failed step does not prevent the others."""
     store = Store(settings.artifacts)
 
     def publish_to_mlflow() -> None:
@@ -79,13 +77,13 @@ def tick(settings: Settings, database: Database, celery: Celery) -> None:
             messages.send_track(celery)
 
     def sweep_store() -> None:
-        store_identity.mark(database, store)
+        store_identity.identify(database, store)
         sweep(database, store)
         file_missing(database, store)
 
     def delete_silent_workers() -> None:
         with database.write() as session:
-            workers.delete_silent(session, now() - FORGET_AFTER)
+            workers.delete_silent(session, clock.now() - FORGET_AFTER)
 
     def delete_old_answers() -> None:
         with database.write() as session:
@@ -98,7 +96,7 @@ def tick(settings: Settings, database: Database, celery: Celery) -> None:
     steps: list[Callable[[], object]] = [
         lambda: restrict_held(database),
         lambda: expire_due(database),
-        lambda: erasure_schedule.enqueue_due(database),
+        lambda: erase_schedule.enqueue_due(database),
         lambda: schedule.enqueue_due(database),
         lambda: schedule.reconcile(database, partial(messages.send_job, celery), settings.resend_seconds),
         sweep_store,
@@ -115,7 +113,7 @@ def tick(settings: Settings, database: Database, celery: Celery) -> None:
         try:
             step()
         except Exception as error:
-            log.warning("a step of the tick failed; the next tick tries again", exc_info=error)
+            log.warning("tick_step_failed", exc_info=error)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,13 @@
-"""Sending deliveries to webhooks, in a thread of the scheduler: receivers that hang must not hold up its ticks.
+"""Sends webhook deliveries, in a thread of the scheduler so that slow receivers do not delay its ticks.
 
-Not in a worker, since long jobs can keep all workers busy. Any number of senders may run.
+Not in a worker, because long jobs can keep all workers busy. Any number of senders may run.
 """
-
-from __future__ import annotations
 
 import threading
 
 import structlog
 
+from core import clock
 from core.database import Database
 from core.settings import Settings
 from core.webhooks import deliveries
@@ -16,7 +15,7 @@ from core.webhooks import deliveries
 log = structlog.get_logger("scheduler")
 
 POLL_SECONDS = 1.0
-"""Between two checks for due deliveries."""
+"""Interval between checks for due deliveries."""
 
 
 class WebhookSender(threading.Thread):
@@ -27,8 +26,8 @@ class WebhookSender(threading.Thread):
         self.settings, self.database, self.over = settings, database, over
 
     def run(self) -> None:
-        while not self.over.wait(POLL_SECONDS):
+        while not clock.wait(self.over, POLL_SECONDS):
             try:
                 deliveries.send_due(self.database, self.settings.secret, self.settings.private_webhooks)
-            except Exception as error:  # what was not sent stays due
-                log.warning("webhooks could not be told yet", exc_info=error)
+            except Exception as error:  # unsent deliveries stay due
+                log.warning("webhook_delivery_failed", exc_info=error)

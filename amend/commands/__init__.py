@@ -1,1 +1,1 @@
-"""What the ``amend`` command can do: one module per noun, put together in ``amend.cli``."""
+"""The commands of ``amend``: one module per noun, assembled in ``amend.cli``."""

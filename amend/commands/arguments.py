@@ -1,4 +1,4 @@
-"""Reading what is given on the command line: JSON in an argument, in a file or on standard input."""
+"""Parses arguments of the command line: JSON in an argument, in a file or on standard input; tables in files."""
 
 import codecs
 import json
@@ -10,7 +10,7 @@ from amend.commands.connection import fail
 
 
 def parse_json(text: str, what: str) -> Any:
-    """JSON from the argument itself, from a file (its name, or @name), or from standard input (-)."""
+    """Parse JSON from the argument itself, from a file (its name, or @name), or from standard input (-)."""
     content, name = text, None
     if text == "-" or text.startswith("@") or is_file(text):
         name = text.removeprefix("@")
@@ -20,15 +20,15 @@ def parse_json(text: str, what: str) -> Any:
     except ValueError as error:
         if name is None:
             if not text.lstrip().startswith(("{", "[", '"')):
-                read_bytes(text)  # says why it cannot be read
-            fail(f"{what} is neither JSON nor a file: {error}")
-        csv = "; CSV is not read here" if name.lower().endswith((".csv", ".tsv")) else ""
-        place = "standard input" if name == "-" else name
-        fail(f"{what} must be JSON, and {place} is not{csv}: {error}")
+                read_bytes(text)  # reports why it cannot be read
+            fail(f"{what} is neither valid JSON nor a file: {error}.")
+        source = "standard input" if name == "-" else name
+        csv = " CSV is not supported here." if name.lower().endswith((".csv", ".tsv")) else ""
+        fail(f"{what} must be JSON, but {source} is not: {error}.{csv}")
 
 
 def parse_kind(text: str | None, what: str) -> Any:
-    """As :func:`parse_json`; a bare word is short for the kind alone: ``binary`` for ``{"kind": "binary"}``."""
+    """As :func:`parse_json`, but a bare word stands for a kind: ``binary`` for ``{"kind": "binary"}``."""
     if text is None:
         return None
     return {"kind": text} if text.isidentifier() else parse_json(text, what)
@@ -40,29 +40,29 @@ def read_bytes(name: str) -> bytes:
     try:
         return Path(name).read_bytes()
     except OSError as error:
-        fail(f"cannot read {name}: {error.strerror}")
+        fail(f"Cannot read {name}: {error.strerror}.")
 
 
 def read_lines(name: str) -> list[str]:
-    """The lines of a file that have something in them."""
+    """The non-blank lines of a file."""
     try:
         lines = [line.decode().strip() for line in read_bytes(name).removeprefix(codecs.BOM_UTF8).splitlines()]
     except UnicodeDecodeError:
-        fail(f"cannot read {name}: it is not in UTF-8")
+        fail(f"Cannot read {name}: the file is not encoded in UTF-8.")
     return [line for line in lines if line]
 
 
 def read_table(name: str, suffix: str | None = None) -> Any:
-    """An Arrow table of a file, whose name says what it is, unless the suffix is given."""
+    """Read a file as an Arrow table. Its suffix, or the given one, tells the format."""
     try:
         import pyarrow as pa
         import pyarrow.csv as csv
         import pyarrow.parquet as parquet
     except ModuleNotFoundError:
-        fail("reading a file takes pyarrow: pip install pyarrow")
+        fail("Reading this file requires pyarrow. Run `pip install pyarrow`.")
     suffix = suffix or Path(name).suffix.lower()
     if suffix not in (".parquet", ".csv", ".arrow", ".arrows", ".feather"):
-        fail(f"cannot tell by its name what {name} is: .parquet, .csv or .arrow")
+        fail(f"Cannot infer the format of {name} from its name. Use a .parquet, .csv or .arrow file.")
     content = pa.py_buffer(read_bytes(name))
     try:
         if suffix == ".parquet":
@@ -70,15 +70,15 @@ def read_table(name: str, suffix: str | None = None) -> Any:
         if suffix == ".csv":
             options = csv.ConvertOptions(null_values=[""], strings_can_be_null=True)
             return csv.read_csv(pa.BufferReader(content), convert_options=options)
-        opened = pa.ipc.open_file if content[:6].to_pybytes() == b"ARROW1" else pa.ipc.open_stream
-        return opened(pa.BufferReader(content)).read_all()
+        open_table = pa.ipc.open_file if content[:6].to_pybytes() == b"ARROW1" else pa.ipc.open_stream
+        return open_table(pa.BufferReader(content)).read_all()
     except (pa.ArrowException, OSError) as error:
-        fail(f"cannot read {name}: {error}")
+        fail(f"Cannot read {name}: {error}")
 
 
 def is_file(text: str) -> bool:
     try:
         return Path(text).is_file()
     except (OSError, ValueError):
-        # JSON can be too long, or hold characters, for a name.
+        # JSON can be too long for a file name, or contain characters that a name cannot have.
         return False

@@ -1,4 +1,4 @@
-"""``amend jobs``: the work of the service, and waiting for it to end."""
+"""``amend jobs``: list, wait for and cancel jobs."""
 
 from typing import Annotated
 
@@ -7,17 +7,17 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from amend.client import Client
 from amend.commands import output
-from amend.commands.connection import After, Connection, Limit, command
+from amend.commands.connection import After, Connection, Limit, command, option
 from amend.errors import JobFailed
 from amend.responses import Job
 
-# Seconds of one long poll. It is answered when the job ends, so this is only how often the bar moves.
+# Seconds of one long poll, which ends early when the job ends: how often the progress bar is updated.
 POLL_SECONDS = 1
 
-app = typer.Typer(help="See, await and cancel the work of the service.", no_args_is_help=True)
+app = typer.Typer(help="List, wait for and cancel jobs.", no_args_is_help=True)
 
-JobId = Annotated[str, typer.Argument(metavar="JOB", help="The job's id, or how it begins.")]
-Wait = Annotated[bool, typer.Option("--wait", help="Wait until the job has ended; fail if it does.")]
+JobId = Annotated[str, typer.Argument(metavar="JOB", help="Id of the job, or its first characters.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait for the job to finish; exit with status 1 if it failed.")]
 
 COLUMNS: output.Columns[Job] = {
     "id": lambda job: job.id,
@@ -35,15 +35,13 @@ COLUMNS: output.Columns[Job] = {
 @command(app, "list")
 def list_(
     connection: Connection,
-    model: Annotated[str | None, typer.Option("--model", help="Only those of this model.")] = None,
-    state: Annotated[
-        str | None, typer.Option("--state", help="Only queued, running, succeeded, failed or cancelled ones.")
-    ] = None,
-    kind: Annotated[str | None, typer.Option("--kind", help="Only those of this kind: adapt, retrain ...")] = None,
+    model: Annotated[str | None, option("--model", "Only jobs of this model.")] = None,
+    state: Annotated[str | None, option("--state", "queued, running, succeeded, failed or cancelled.")] = None,
+    kind: Annotated[str | None, option("--kind", "adapt, retrain or erase.")] = None,
     limit: Limit = None,
     after: After = None,
 ) -> None:
-    """List jobs.
+    """List jobs, newest first.
 
     Example: amend jobs list --model churn --state failed
     """
@@ -52,17 +50,17 @@ def list_(
 
 @command(app)
 def show(connection: Connection, job: JobId) -> None:
-    """Show a job, and why it failed if it did.
+    """Show a job, with its error if it failed.
 
     Example: amend jobs show 4e1d7a90-8c35-4b62-a7f1-93d05c2be684
     """
     connection.client.job(job)
-    connection.show(connection.answer)
+    connection.show(connection.response)
 
 
 @command(app)
 def wait(connection: Connection, job: JobId) -> None:
-    """Wait until a job has ended; exit code 1 unless it succeeded.
+    """Wait for a job to finish; exit with status 1 unless it succeeded.
 
     Example: amend jobs wait 4e1d7a90-8c35-4b62-a7f1-93d05c2be684 && amend versions list churn
     """
@@ -71,25 +69,25 @@ def wait(connection: Connection, job: JobId) -> None:
 
 @command(app)
 def cancel(connection: Connection, job: JobId) -> None:
-    """Cancel a job that has not ended.
+    """Cancel a queued or running job.
 
     Example: amend jobs cancel 4e1d7a90-8c35-4b62-a7f1-93d05c2be684
     """
     connection.client.cancel(job)
-    connection.show(connection.answer)
+    connection.show(connection.response)
 
 
 def finish(connection: Connection, job: Job, wait: bool) -> None:
-    """Show the job a command has started: at once, or when it has ended."""
+    """Print the job that a command has started, at once or when it has finished."""
     if wait:
         job = follow(connection, job)
-    connection.show(connection.answer)
+    connection.show(connection.response)
     if wait and job.state != "succeeded":
         raise JobFailed(job)
 
 
 def follow(connection: Connection, job: Job) -> Job:
-    """The job when it has ended, with a bar on standard error until then."""
+    """Wait for the job to finish, with a progress bar on standard error, and return it."""
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=output.console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=1.0)
@@ -101,5 +99,5 @@ def follow(connection: Connection, job: Job) -> Job:
                 job = connection.client.job(job.id, wait=POLL_SECONDS)
         except KeyboardInterrupt:
             bar.stop()
-            output.note(f"The job goes on. To wait for it again: amend jobs wait {job.id}")
+            output.note(f"The job continues. To wait for it again: amend jobs wait {job.id}")
             raise typer.Exit(130) from None

@@ -1,4 +1,4 @@
-"""``amend keys``: who may call the service, and for what."""
+"""``amend keys``: create, list and revoke API keys."""
 
 import re
 from datetime import datetime, timedelta
@@ -8,10 +8,10 @@ import typer
 
 from amend.client import Client
 from amend.commands import output
-from amend.commands.connection import After, Connection, Limit, Yes, command, confirm
+from amend.commands.connection import After, Connection, Limit, Yes, command, confirm, option
 from amend.responses import Key
 
-app = typer.Typer(help="Create and revoke the keys that callers of the service use.", no_args_is_help=True)
+app = typer.Typer(help="Create, list and revoke API keys.", no_args_is_help=True)
 
 COLUMNS: output.Columns[Key] = {
     "id": lambda key: key.id,
@@ -26,7 +26,7 @@ COLUMNS: output.Columns[Key] = {
 
 @command(app, "list")
 def list_(connection: Connection, limit: Limit = None, after: After = None) -> None:
-    """List the keys, not their secrets.
+    """List the API keys, without their secrets.
 
     Example: amend keys list
     """
@@ -36,24 +36,18 @@ def list_(connection: Connection, limit: Limit = None, after: After = None) -> N
 @command(app)
 def create(
     connection: Connection,
-    name: Annotated[str, typer.Argument(help="Whose key it is, for the list.")],
-    scope: Annotated[
-        list[str], typer.Option("--scope", help="What it may do: read, ingest, erase, weights, admin. Can be repeated.")
-    ],
-    model: Annotated[
-        list[str] | None, typer.Option("--model", help="Only for this model. Can be repeated. Default: all.")
-    ] = None,
-    expires: Annotated[
-        str | None, typer.Option("--expires", help="When it ends: 12h, 90d, or a date such as 2027-01-31 (UTC).")
-    ] = None,
+    name: Annotated[str, typer.Argument(help="Name that identifies the key in lists.")],
+    scope: Annotated[list[str], option("--scope", "read, ingest, erase, weights or admin. Can be repeated.")],
+    model: Annotated[list[str] | None, option("--model", "Model to allow. Can be repeated. Default: all.")] = None,
+    expires: Annotated[str | None, option("--expires", "12h, 90d or a date (2027-01-31). Default: never.")] = None,
 ) -> None:
-    """Create a key. This is the only time that it is shown.
+    """Create an API key. It is shown only once.
 
     Example: amend keys create pipeline --scope read --scope ingest --model churn --expires 90d
     """
     connection.client.create_key(name, scope, model or None, parse_expiry(expires))
-    connection.show(connection.answer)
-    output.note("Keep the key now: the service stores a hash of it and cannot show it again.")
+    connection.show(connection.response)
+    output.note("Store the key now: the service keeps only a hash and cannot show it again.")
 
 
 def parse_expiry(text: str | None) -> datetime | timedelta | None:
@@ -69,19 +63,19 @@ def parse_expiry(text: str | None) -> datetime | timedelta | None:
     try:
         return datetime.fromisoformat(text)
     except ValueError:
-        raise typer.BadParameter("expected 12h, 90d or a date such as 2027-01-31", param_hint="--expires") from None
+        raise typer.BadParameter("Expected 12h, 90d or a date such as 2027-01-31.", param_hint="--expires") from None
 
 
 @command(app)
 def revoke(
     connection: Connection,
-    key_id: Annotated[str, typer.Argument(metavar="ID", help="The key's id.")],
+    key_id: Annotated[str, typer.Argument(metavar="ID", help="Id of the key.")],
     yes: Yes = False,
 ) -> None:
-    """Revoke a key: it is refused from then on.
+    """Revoke an API key with immediate effect.
 
     Example: amend keys revoke 3f9a06c7d21e
     """
-    confirm(f"Revoke the key {key_id}?", yes)
+    confirm(f"Revoke the API key {key_id}?", yes)
     connection.client.revoke_key(key_id)
     connection.say(None, f"Revoked {key_id}.")

@@ -1,5 +1,6 @@
-"""``amend models``: create models, change them, and have them adapted or retrained."""
+"""``amend models``: create, change, adapt, retrain and delete models."""
 
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import typer
@@ -7,22 +8,21 @@ import typer
 from amend.client import Client
 from amend.commands import output
 from amend.commands.arguments import parse_json, parse_kind, read_table
-from amend.commands.connection import After, Connection, Limit, Yes, command, confirm, fail
+from amend.commands.connection import After, Connection, Limit, Yes, command, confirm, fail, option
 from amend.commands.jobs import Wait, finish
-from amend.frame_schema import read_schema
-from amend.responses import Change, Changed, Model, Removed, Replaced
-from amend.sansio import path, without_none
+from amend.dataframe_schema import read_schema
+from amend.requests import path, without_none
+from amend.responses import Change, Changed, ColumnDrift, Model, PredictionDrift, QualityWindow, Removed, Replaced
 
-app = typer.Typer(help="Create models, change them, adapt and retrain them.", no_args_is_help=True)
+app = typer.Typer(help="Create, change, adapt, retrain and delete models.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(metavar="MODEL", help="The model's name.")]
-Architecture = Annotated[str | None, typer.Option("--architecture", metavar="JSON", help="linear, mlp ... or JSON.")]
-Regularizer = Annotated[
-    str | None, typer.Option("--regularizer", metavar="JSON", help='As {"kind": "l2", "delta": 5}.')
-]
-Loss = Annotated[
-    str | None, typer.Option("--loss", metavar="JSON", help="squared_hinge, huber or JSON; default: the target's own.")
-]
+Name = Annotated[str, typer.Argument(metavar="MODEL", help="Name of the model.")]
+
+
+Architecture = Annotated[str | None, option("--architecture", "linear, mlp, ... or JSON. Default: linear.", "JSON")]
+Regularizer = Annotated[str | None, option("--regularizer", 'Such as {"kind": "l2", "delta": 5}.', "JSON")]
+Loss = Annotated[str | None, option("--loss", "squared_hinge, huber or JSON. Default: the loss of the target.", "JSON")]
+EXCLUDED = "Column to exclude from the features: the {} (with --from)."
 
 COLUMNS: output.Columns[Model] = {
     "name": lambda model: model.name,
@@ -33,7 +33,7 @@ COLUMNS: output.Columns[Model] = {
     "head": lambda model: model.head,
     "pending": lambda model: model.pending,
     "champion": lambda model: "withdrawn" if model.withdrawn else model.champion,
-    "held": lambda model: model.held.why if model.held else None,
+    "held": lambda model: model.held.reason if model.held else None,
     "created": lambda model: output.format_time(model.created_at),
 }
 
@@ -45,9 +45,79 @@ CHANGE_COLUMNS: output.Columns[Change] = {
 }
 
 
+def contestant_column(contestant: str, metric: str) -> Callable[[QualityWindow], object]:
+    return lambda window: (getattr(window, contestant) or {}).get(metric)
+
+
+def quality_columns(windows: Sequence[QualityWindow]) -> output.Columns[QualityWindow]:
+    """The loss, and accuracy or RMSE, of the champion, the frozen version and the baseline."""
+    metrics = [m for m in ("loss", "accuracy", "auc", "rmse") if any(m in window.champion for window in windows)]
+    columns: dict[str, Callable[[QualityWindow], object]] = {
+        "from": lambda window: output.format_time(window.from_),
+        "rows": lambda window: window.rows,
+        "champion": lambda window: window.champion.get("version"),
+    }
+    for metric in metrics:
+        for contestant in ("champion", "frozen", "baseline"):
+            if any(metric in (getattr(window, contestant) or {}) for window in windows):
+                name = metric if contestant == "champion" else f"{metric} ({contestant})"
+                columns[name] = contestant_column(contestant, metric)
+    columns["alarm"] = lambda window: "alarm" if window.alarm else None
+    return columns
+
+
+@command(app)
+def quality(
+    connection: Connection,
+    model: Name,
+    window: Annotated[str, option("--window", "Length of the windows: hour, day, week or job.", "KIND")] = "day",
+    limit: Limit = None,
+    after: After = None,
+) -> None:
+    """Show test-then-train metrics: how the champion did on new examples before it learnt them.
+
+    Example: amend models quality churn --window week
+    """
+    if window not in ("hour", "day", "week", "job"):
+        fail(f"--window: {window!r} is not one of hour, day, week, job.")
+    pages = Client.quality.make(connection.client, model, window)  # type: ignore[arg-type]
+    page = connection.client.run(pages.page(connection.client, after, limit))
+    connection.show_list(page, quality_columns(page.items))
+
+
+DRIFT_COLUMNS: output.Columns[tuple[str, ColumnDrift | PredictionDrift]] = {
+    "column": lambda row: row[0],
+    "type": lambda row: row[1].type,
+    "psi": lambda row: f"{row[1].psi:.3f}",
+    "p-value": lambda row: f"{row[1].p_value:.2g}",
+    "missing": lambda row: f"{row[1].missing:.1%}",
+    "unseen": lambda row: f"{row[1].unseen:.1%}",
+    "drifted": lambda row: "drifted" if row[1].drifted else None,
+}
+
+
+@command(app)
+def drift(connection: Connection, model: Name) -> None:
+    """Compare recent examples with those of the last full training, column by column.
+
+    Example: amend models drift churn
+    """
+    found = connection.client.drift(model)
+    if connection.as_json:
+        connection.show(connection.response)
+        return
+    output.note(f"{found.window.rows} recent rows compared with {found.reference.rows} rows of the last full training.")
+    rows: list[tuple[str, ColumnDrift | PredictionDrift]] = [(column.name, column) for column in found.columns]
+    if found.predictions:
+        rows.insert(0, ("(predictions)", found.predictions))
+    output.print_table(rows, DRIFT_COLUMNS)
+    if found.omitted:
+        output.note(f"{found.omitted} columns with a smaller PSI are not listed.")
+
+
 @command(app, "list")
 def list_(connection: Connection, limit: Limit = None, after: After = None) -> None:
-    """List the models your key can see.
+    """List the models that your key may see.
 
     Example: amend models list
     """
@@ -61,7 +131,7 @@ def show(connection: Connection, model: Name) -> None:
     Example: amend models show churn
     """
     connection.client.model(model)
-    connection.show(connection.answer)
+    connection.show(connection.response)
 
 
 @command(app)
@@ -69,49 +139,41 @@ def create(
     connection: Connection,
     model: Name,
     spec: Annotated[
-        str | None, typer.Option("--spec", metavar="FILE", help="JSON with any of the below; they overrule it.")
+        str | None, option("--spec", "JSON with any of the fields below. Options override it.", "FILE")
     ] = None,
-    input_: Annotated[
-        str | None, typer.Option("--input", metavar="JSON", help='As {"kind": "vector", "dim": 64}.')
-    ] = None,
+    input_: Annotated[str | None, option("--input", 'Such as {"kind": "vector", "dim": 64}.', "JSON")] = None,
     target: Annotated[
-        str | None,
-        typer.Option(
-            "--target", metavar="JSON", help="binary, number, count, or JSON with the classes; with --from a column."
-        ),
+        str | None, option("--target", "binary, number, count, JSON; or a column (with --from).", "JSON")
     ] = None,
     from_: Annotated[
-        str | None,
-        typer.Option("--from", metavar="FILE", help="Read input and target from a .parquet, .csv or .arrow file."),
+        str | None, option("--from", "Infer input and target from a .parquet, .csv or .arrow file.", "FILE")
     ] = None,
-    id_: Annotated[str | None, typer.Option("--id", metavar="COLUMN", help="With --from: no feature.")] = None,
-    subject: Annotated[str | None, typer.Option("--subject", metavar="COLUMN", help="With --from: no feature.")] = None,
-    weight: Annotated[str | None, typer.Option("--weight", metavar="COLUMN", help="With --from: no feature.")] = None,
+    id_: Annotated[str | None, option("--id", EXCLUDED.format("ids"), "COLUMN")] = None,
+    subject: Annotated[str | None, option("--subject", EXCLUDED.format("subjects"), "COLUMN")] = None,
+    weight: Annotated[str | None, option("--weight", EXCLUDED.format("weights"), "COLUMN")] = None,
     target_kind: Annotated[
         str | None,
-        typer.Option("--target-kind", metavar="KIND", help="With --from: binary, classes, number or count."),
+        option("--target-kind", "Kind of the target: binary, classes, number or count (with --from).", "KIND"),
     ] = None,
     architecture: Architecture = None,
     regularizer: Regularizer = None,
     loss: Loss = None,
     class_weight: Annotated[
-        str | None, typer.Option("--class-weight", metavar="JSON", help='As {"fraud": 20}: what counts more.')
+        str | None, option("--class-weight", 'Class weights, such as {"fraud": 20}.', "JSON")
     ] = None,
-    training: Annotated[str | None, typer.Option("--training", metavar="JSON", help="Optimiser and seed.")] = None,
-    policy: Annotated[
-        str | None, typer.Option("--policy", metavar="JSON", help="When to adapt, retrain, promote ...")
-    ] = None,
+    training: Annotated[str | None, option("--training", "Optimiser settings and seed.", "JSON")] = None,
+    policy: Annotated[str | None, option("--policy", "When to adapt, retrain and promote.", "JSON")] = None,
 ) -> None:
-    """Create a model. Input and target are needed; the rest has defaults. JSON can be given as @FILE.
+    """Create a model. Input and target are required; everything else has defaults. Pass JSON directly or as @FILE.
 
     Example: amend models create churn --from data.parquet --target left
     """
     if from_ is None:
         if id_ or subject or weight or target_kind:
-            fail("--id, --subject, --weight and --target-kind are for --from")
-        read = {"input": parse_kind(input_, "--input"), "target": parse_kind(target, "--target")}
+            fail("--id, --subject, --weight and --target-kind require --from.")
+        inferred = {"input": parse_kind(input_, "--input"), "target": parse_kind(target, "--target")}
     elif target is None or input_ is not None:
-        fail("--from reads the input from the file; give the target's column with --target")
+        fail("--from infers the input: omit --input, and name the target column with --target.")
     else:
         try:
             names = {"id": id_, "subject": subject, "weight": weight}
@@ -120,8 +182,8 @@ def create(
             fail(f"{from_}: {error}")
         for line in str(schema).splitlines():
             output.note(line)
-        read = {"input": schema.input, "target": schema.target}
-    parts = read | {
+        inferred = {"input": schema.input, "target": schema.target}
+    parts = inferred | {
         "architecture": parse_kind(architecture, "--architecture"),
         "regularizer": parse_kind(regularizer, "--regularizer"),
         "loss": parse_kind(loss, "--loss"),
@@ -131,18 +193,24 @@ def create(
     }
     body = parse_json(spec, "--spec") if spec else {}
     if not isinstance(body, dict):
-        fail("--spec must hold a JSON object")
+        fail("--spec must contain a JSON object.")
     body |= {"name": model} | without_none(parts)
     connection.show(connection.client.post(path("models"), body))
 
 
 @command(app)
 def delete(connection: Connection, model: Name, yes: Yes = False) -> None:
-    """Delete a model and all it owns: examples, versions, weights.
+    """Delete a model with its examples, versions and weights.
 
     Example: amend models delete churn
     """
-    confirm(f"Delete the model {model} with all its examples and versions?", yes)
+
+    def question() -> str:
+        counts = connection.client.model(model).counts
+        examples = counts.train + counts.holdout + counts.quarantined
+        return f"Delete the model {model} with its {examples} examples and all its versions? This cannot be undone."
+
+    confirm(question, yes)
     connection.client.delete_model(model)
     connection.say(None, f"Deleted {model}.")
 
@@ -151,9 +219,9 @@ def delete(connection: Connection, model: Name, yes: Yes = False) -> None:
 def policy(
     connection: Connection,
     model: Name,
-    changes: Annotated[str | None, typer.Argument(metavar="JSON", help="What to change, in JSON or @FILE.")] = None,
+    changes: Annotated[str | None, typer.Argument(metavar="JSON", help="Fields to change, as JSON or @FILE.")] = None,
 ) -> None:
-    """Show a model's policy, or change parts of it.
+    """Show the policy of a model, or change fields of it.
 
     Example: amend models policy churn '{"adapt": {"after_changes": 50}}'
     """
@@ -169,23 +237,34 @@ def change(
     regularizer: Regularizer = None,
     architecture: Architecture = None,
     loss: Loss = None,
-    input: Annotated[
-        str | None, typer.Option("--input", metavar="JSON", help="All columns that there are from now on.")
+    input: Annotated[str | None, typer.Option("--input", metavar="JSON", help="The complete new input spec.")] = None,
+    add_column: Annotated[
+        list[str] | None, option("--add-column", "A column to add to a table. Can be repeated.", "JSON")
+    ] = None,
+    drop_column: Annotated[
+        list[str] | None, option("--drop-column", "Name of a column to drop. Can be repeated.", "NAME")
     ] = None,
     target: Annotated[
-        str | None, typer.Option("--target", metavar="JSON", help="All classes that there are from now on.")
+        str | None, typer.Option("--target", metavar="JSON", help="The complete new target spec.")
     ] = None,
     revert: Annotated[
-        int | None, typer.Option("--revert", metavar="POSITION", min=1, help="Undo the change at this position.")
+        int | None, typer.Option("--revert", metavar="POSITION", min=1, help="Revert the change at this position.")
     ] = None,
     wait: Wait = False,
+    yes: Yes = False,
 ) -> None:
-    """Change a model's regularizer, architecture, loss, columns or classes, or undo such a change. It is adapted.
+    """Change the regularizer, architecture, loss, columns or classes of a model, or revert a change; then adapt it.
 
     Example: amend models change churn --regularizer '{"kind": "l2", "delta": 10}' --wait
     """
-    if (regularizer, architecture, loss, input, target, revert) == (None,) * 6:
-        fail("nothing to change: give --regularizer, --architecture, --loss, --input, --target or --revert")
+    if not any((regularizer, architecture, loss, input, add_column, drop_column, target, revert)):
+        fail(
+            "Nothing to change. Use --regularizer, --architecture, --loss, --input, --add-column, --drop-column,"
+            " --target or --revert."
+        )
+    if drop_column:
+        named = f"the column{'s' * (len(drop_column) > 1)} {', '.join(drop_column)}"
+        confirm(f"Drop {named} of {model}? Adding a column of the same name and type restores its values.", yes)
     changed = connection.client.change_model(
         model,
         regularizer=parse_kind(regularizer, "--regularizer"),
@@ -194,15 +273,21 @@ def change(
         input=parse_kind(input, "--input"),
         target=parse_kind(target, "--target"),
         revert=revert,
+        add_columns=[parse_json(column, "--add-column") for column in add_column] if add_column else None,
+        drop_columns=drop_column or None,
     )
     if changed.dropped:
-        output.note(f"columns that went: {', '.join(changed.dropped)}; that came: {', '.join(changed.added) or 'none'}")
+        output.note(
+            f"Columns dropped: {', '.join(changed.dropped)}; added: {', '.join(changed.added or []) or 'none'}."
+        )
+    if changed.restored:
+        output.note(f"Columns restored with their values: {', '.join(changed.restored)}.")
     follow_up(connection, changed, wait)
 
 
 @command(app)
 def changes(connection: Connection, model: Name, limit: Limit = None, after: After = None) -> None:
-    """List the changes of a model's regularizer, architecture, loss, columns and classes, and corrections of examples.
+    """List changes of the regularizer, architecture, loss, columns and classes, and corrections of examples.
 
     Example: amend models changes churn
     """
@@ -211,17 +296,17 @@ def changes(connection: Connection, model: Name, limit: Limit = None, after: Aft
 
 @command(app)
 def hold(connection: Connection, model: Name) -> None:
-    """Stop what is done by itself: no adaptation, retrain or promotion until resume.
+    """Suspend automatic adaptations, retrains and promotions until `resume`.
 
     Example: amend models hold churn
     """
     held = connection.client.hold(model).held
-    connection.say(connection.answer, f"{model} is held: {held.why if held else '-'}.")
+    connection.say(connection.response, f"{model} is held. Reason: {held.reason if held else '-'}.")
 
 
 @command(app)
 def resume(connection: Connection, model: Name, wait: Wait = False) -> None:
-    """End a hold; what is due by now begins at once.
+    """End a hold. Work that is due starts at once.
 
     Example: amend models resume churn --wait
     """
@@ -229,13 +314,13 @@ def resume(connection: Connection, model: Name, wait: Wait = False) -> None:
     if wait and resumed.job:
         finish(connection, connection.client.job(resumed.job), wait)
     else:
-        due = f"job {resumed.job} does what waited" if resumed.job else "nothing is due"
-        connection.say(connection.answer, f"{model} is no longer held; {due}.")
+        due = f"Job {resumed.job} processes the pending changes." if resumed.job else "No work is due."
+        connection.say(connection.response, f"{model} is no longer held. {due}")
 
 
 @command(app)
 def adapt(connection: Connection, model: Name, wait: Wait = False) -> None:
-    """Adapt a model to all changes so far. The first time, this trains it.
+    """Adapt a model to all changes so far. The first adaptation trains it.
 
     Example: amend models adapt churn --wait
     """
@@ -244,7 +329,7 @@ def adapt(connection: Connection, model: Name, wait: Wait = False) -> None:
 
 @command(app)
 def retrain(connection: Connection, model: Name, wait: Wait = False) -> None:
-    """Retrain a model from scratch, and compare the adapted one with it.
+    """Retrain a model from scratch and compare the adapted version with the result.
 
     Example: amend models retrain churn --wait
     """
@@ -252,8 +337,8 @@ def retrain(connection: Connection, model: Name, wait: Wait = False) -> None:
 
 
 def follow_up(connection: Connection, done: Changed | Removed | Replaced, wait: bool) -> None:
-    """Show the answer to a change of the ledger; if asked, wait for the job that adapts the model to it."""
+    """Print the response to a change; with ``wait``, wait for the job that adapts the model."""
     if wait and done.job:
         finish(connection, connection.client.job(done.job), wait)
     else:
-        connection.show(connection.answer)
+        connection.show(connection.response)

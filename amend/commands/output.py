@@ -1,7 +1,7 @@
-"""How answers are printed: tables and lists of values for people, JSON for programs.
+"""Prints responses: tables and lists of values for people, JSON for programs.
 
-The answer goes to standard output; notes, questions and progress go to standard error, so that a pipe
-gets the answer alone.
+Responses go to standard output; notes, prompts and progress go to standard error, so that a pipe receives only the
+response.
 """
 
 import json
@@ -14,16 +14,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from amend.commands import widths
+from amend.commands import table_layout
 
 T = TypeVar("T")
-# Heading -> what an item has there.
+# Heading -> function that returns an item's value.
 Columns = Mapping[str, Callable[[T], object]]
 
-# Not a terminal: as wide as it takes, for a program that reads lines must not get them folded.
+# If the output is not a terminal, lines are not folded: a program may read them.
 PIPE_WIDTH = 10_000
 MAX_DETAIL_LINES = 3
-"""Of one value among the details, in a terminal."""
+"""Maximum lines of one value in a terminal."""
 
 
 def console(stderr: bool = False) -> Console:
@@ -31,8 +31,8 @@ def console(stderr: bool = False) -> Console:
     return Console(file=stream, highlight=False, width=None if stream.isatty() else PIPE_WIDTH)
 
 
-def print_json(answer: object) -> None:
-    print(json.dumps(answer, indent=2, ensure_ascii=False))
+def print_json(response: object) -> None:
+    print(json.dumps(response, indent=2, ensure_ascii=False))
 
 
 def note(sentence: str) -> None:
@@ -41,28 +41,28 @@ def note(sentence: str) -> None:
 
 def print_table(items: Sequence[T], columns: Columns[T]) -> None:
     if not items:
-        note("Nothing to list.")
+        note("No items.")
         return
     screen = console()
     cells = {name: [make_cell(value_of(item)) for item in items] for name, value_of in columns.items()}
-    left_out = widths.narrow(cells, screen.width)
-    table = Table(box=None, pad_edge=False, padding=(0, widths.GAP, 0, 0), header_style="bold")
-    for heading, width in widths.allot_widths(cells, screen.width).items():
+    left_out = table_layout.narrow(cells, screen.width)
+    table = Table(box=None, pad_edge=False, padding=(0, table_layout.GAP, 0, 0), header_style="bold")
+    for heading, width in table_layout.allot_widths(cells, screen.width).items():
         table.add_column(heading, overflow="fold", width=width)
     for row in zip(*cells.values(), strict=True):
         table.add_row(*row)
     screen.print(table)
     if left_out:
-        note(f"No room for: {', '.join(left_out)}. --json shows all.")
+        note(f"Columns not shown: {', '.join(left_out)}. Use --json to see all.")
 
 
-def print_details(answer: Mapping[str, object]) -> None:
-    """All values, one below the other; in a terminal the long ones are cut."""
+def print_details(response: Mapping[str, object]) -> None:
+    """Print one value per line. In a terminal, long values are truncated."""
     screen = console()
-    cells = [(Text(printable(name)), make_cell(value)) for name, value in flatten(answer).items()]
+    cells = [(Text(printable(name)), make_cell(value)) for name, value in flatten(response).items()]
     names = min(max((name.cell_len for name, _ in cells), default=0), screen.width // 2)
-    room = MAX_DETAIL_LINES * (screen.width - names - widths.GAP)
-    table = Table(box=None, pad_edge=False, padding=(0, widths.GAP, 0, 0), show_header=False)
+    room = MAX_DETAIL_LINES * (screen.width - names - table_layout.GAP)
+    table = Table(box=None, pad_edge=False, padding=(0, table_layout.GAP, 0, 0), show_header=False)
     table.add_column(style="bold", overflow="fold", width=names)
     table.add_column(overflow="fold")
     cut = screen.is_terminal and any(cell.cell_len > room for _, cell in cells)
@@ -72,11 +72,11 @@ def print_details(answer: Mapping[str, object]) -> None:
         table.add_row(name, cell)
     screen.print(table)
     if cut:
-        note("Long values are cut. --json shows all.")
+        note("Long values are truncated. Use --json to see all.")
 
 
 def format_time(time: datetime | None) -> str | None:
-    """A time to the minute; the seconds are in the details.
+    """A time to the minute.
 
     >>> format_time(datetime(2026, 3, 1, 12, 30, 15, tzinfo=UTC))
     '2026-03-01 12:30Z'
@@ -116,7 +116,7 @@ def describe_column(column: Mapping[str, object]) -> str:
 
 
 def make_cell(value: object) -> Text:
-    # Text, because a string would be read as markup and lose what it has in brackets.
+    # Text, because rich would interpret brackets in a string as markup.
     return Text(printable(format_value(value)))
 
 
@@ -139,7 +139,7 @@ def format_value(value: object) -> str:
 
 
 def round_within(value: object) -> object:
-    """Lists and objects with numbers as `format_value` has them."""
+    """Round the numbers in lists and objects as `format_value` does."""
     match value:
         case float():
             return float(f"{value:.4g}")
@@ -152,5 +152,5 @@ def round_within(value: object) -> object:
 
 
 def printable(text: str) -> str:
-    """Without control characters: an id in an answer must not be able to steer the terminal."""
+    """Replace control characters: an id in a response must not be able to control the terminal."""
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)

@@ -1,4 +1,4 @@
-"""Help without types of flags: `--json <bool>` looks as if something had to follow."""
+"""Help texts without the type of flags: `--json <bool>` looks as if a value had to follow."""
 
 from typing import Any
 
@@ -7,15 +7,11 @@ from typer.core import TyperCommand, TyperGroup
 
 
 class PlainCommand(TyperCommand):
-    """A command whose flags have no type in its help."""
-
     def get_params(self, ctx: Any) -> Any:
         return without_types(super().get_params(ctx))
 
 
 class PlainGroup(TyperGroup):
-    """A group of them."""
-
     def get_params(self, ctx: Any) -> Any:
         return without_types(super().get_params(ctx))
 
@@ -28,7 +24,7 @@ def without_types(parameters: list[Any]) -> list[Any]:
 
 
 def use_plain_help(app: typer.Typer) -> None:
-    """Have a command, with all below it, show such help."""
+    """Apply these classes to a command and everything below it."""
     app.info.cls = PlainGroup
     for command in app.registered_commands:
         command.cls = PlainCommand

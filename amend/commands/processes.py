@@ -1,7 +1,7 @@
-"""Commands that start another part of Amend as a process: the service, workers, migrations, benchmarks.
+"""Commands that start other parts of Amend as processes: the service, workers, migrations, benchmarks.
 
-Those parts are in the repository and in the image, not in the wheel: where they are missing, a command says so.
-Benchmarks define their options where they are: the command hands over what it was given.
+Those parts are in the repository and in the image, but not in the wheel; the commands report if they are missing.
+Options of benchmarks are passed on and parsed by the benchmarks.
 """
 
 import importlib.util
@@ -15,67 +15,39 @@ import typer
 from amend.commands.connection import fail
 
 PARTS = ("core", "service", "worker", "migrations", "bench")
-# Two of the packages of the extra `server`: without it, neither is there as a rule.
+# Two packages of the extra `server`, which are rarely installed otherwise.
 PACKAGES = ("torch", "mlflow")
-# `--help` is not ours to answer either: only the benchmark knows its options.
+# `--help` is passed on, too: only the benchmark knows its options.
 PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
-bench = typer.Typer(
-    help="Measure Amend against full retraining. Each benchmark lists its options with --help.",
-    no_args_is_help=True,
-)
+BENCHMARKS = {
+    "engine": "Compare adaptations with no update, warm refits and full retrains: precision and CPU time.",
+    "paper": "Reproduce the tasks of the K-priors paper: accuracy, distance to a retrain, and cost.",
+    "scale": "Measure the time of one adaptation as the number of past examples grows.",
+    "ingest": "Measure how many examples per second the service stores, by request format.",
+    "turnaround": "Measure the time from the response to a removal to the new champion.",
+    "sharing": "Measure the time of a pass over all examples, in one process and on Ray.",
+    "erasure": "Measure the time of erasures, from the request to the receipt.",
+}
+
+bench = typer.Typer(help="Run benchmarks. Each lists its options with --help.", no_args_is_help=True)
 
 
-@bench.command(context_settings=PASS_THROUGH)
-def engine(context: typer.Context) -> None:
-    """Set adaptations beside doing nothing, refits from the old weights, and retrains: precision and CPU time."""
-    run_module("bench", "engine", *context.args)
+def run_benchmark(context: typer.Context) -> None:
+    run_module("bench", str(context.info_name), *context.args)
 
 
-@bench.command(context_settings=PASS_THROUGH)
-def paper(context: typer.Context) -> None:
-    """Repeat the tasks of the K-priors paper: accuracy, distance to a retrain, and cost."""
-    run_module("bench", "paper", *context.args)
+for name, text in BENCHMARKS.items():
+    bench.command(name, help=text, context_settings=PASS_THROUGH)(run_benchmark)
 
-
-@bench.command(context_settings=PASS_THROUGH)
-def scale(context: typer.Context) -> None:
-    """Time one adaptation as the number of past examples grows."""
-    run_module("bench", "scale", *context.args)
-
-
-@bench.command(context_settings=PASS_THROUGH)
-def ingest(context: typer.Context) -> None:
-    """Count the examples a second that the service takes, by format of the batch."""
-    run_module("bench", "ingest", *context.args)
-
-
-@bench.command(context_settings=PASS_THROUGH)
-def turnaround(context: typer.Context) -> None:
-    """Time a removal from its answer to the champion without it."""
-    run_module("bench", "turnaround", *context.args)
-
-
-@bench.command(context_settings=PASS_THROUGH)
-def sharing(context: typer.Context) -> None:
-    """Time a pass over all examples, in one process and on Ray."""
-    run_module("bench", "sharing", *context.args)
-
-
-@bench.command(context_settings=PASS_THROUGH)
-def erasure(context: typer.Context) -> None:
-    """Time erasures from the request to the receipt."""
-    run_module("bench", "erasure", *context.args)
-
-
-Open = Annotated[bool, typer.Option("--open", help="Open the first page in a browser once it is there.")]
+Open = Annotated[bool, typer.Option("--open", help="Open the web pages in a browser once the service is ready.")]
 
 
 def up(show: Open = False) -> None:
-    """Run all of Amend on this machine until Ctrl-C: broker, MLflow, service, worker, scheduler.
+    """Run Amend on this machine until Ctrl-C: broker, MLflow, service, worker and scheduler.
 
-    Everything it writes is in $AMEND_HOME (~/.amend); a part that dies is started again. Ports: AMEND_PORT (8000) and
-    AMEND_MLFLOW_PORT (5000). What AMEND_DATABASE_URL, AMEND_BROKER_URL or AMEND_MLFLOW_URL names is used, not started.
+    All files are in $AMEND_HOME (~/.amend). A process that dies is restarted. Ports: AMEND_PORT (8000) and
+    AMEND_MLFLOW_PORT (5000). If AMEND_DATABASE_URL, AMEND_BROKER_URL or AMEND_MLFLOW_URL is set, that server is used.
 
     Example: AMEND_HOME=./data AMEND_PORT=8080 amend up
     """
@@ -86,15 +58,15 @@ def up(show: Open = False) -> None:
 
 
 def demo(
-    keep: Annotated[bool, typer.Option("--keep", help="Leave everything running until Ctrl-C.")] = False,
-    figure: Annotated[Path, typer.Option("--figure", help="Where to write the picture of the result.")] = Path(
+    keep: Annotated[bool, typer.Option("--keep", help="Keep everything running until Ctrl-C.")] = False,
+    figure: Annotated[Path, typer.Option("--figure", help="File for the chart of the results.")] = Path(
         "amend-demo.png"
     ),
     show: Open = False,
 ) -> None:
-    """A finished tour in two or three minutes: two models of digits, and a table of a million rows, change and forget.
+    """Run a demonstration of two to three minutes: two digits models and a table of a million rows adapt and forget.
 
-    It starts a whole Amend of its own in a temporary folder, and leaves nothing behind but the picture.
+    It starts its own Amend in a temporary folder and leaves only the chart behind.
 
     Example: amend demo --keep
     """
@@ -105,7 +77,7 @@ def demo(
 
 
 def service() -> None:
-    """Serve the REST API until Ctrl-C. Settings come from the environment: AMEND_PORT, AMEND_DATABASE_URL ...
+    """Run the REST service until Ctrl-C. Settings are environment variables such as AMEND_PORT, AMEND_DATABASE_URL.
 
     Example: AMEND_PORT=8080 amend service
     """
@@ -113,7 +85,7 @@ def service() -> None:
 
 
 def worker() -> None:
-    """Run jobs until Ctrl-C: adaptations, retrains, and what MLflow is told. AMEND_QUEUES picks some of them.
+    """Run a worker until Ctrl-C. It executes jobs and publishes to MLflow. AMEND_QUEUES selects queues.
 
     Example: AMEND_WORKER_PROCESSES=4 amend worker
     """
@@ -121,7 +93,7 @@ def worker() -> None:
 
 
 def scheduler() -> None:
-    """See to what is due by the models' policies, and to jobs that were lost, until Ctrl-C. Two of them do no harm.
+    """Run the scheduler until Ctrl-C. It starts due work and recovers lost jobs. Several can run at once.
 
     Example: amend scheduler
     """
@@ -129,7 +101,7 @@ def scheduler() -> None:
 
 
 def broker() -> None:
-    """Carry jobs from the service to the workers, where AMEND_BROKER_URL names no Redis: an embedded Valkey.
+    """Run the embedded broker (Valkey), which passes jobs to the workers if AMEND_BROKER_URL is not set.
 
     Example: amend broker
     """
@@ -137,17 +109,17 @@ def broker() -> None:
 
 
 def mlflow() -> None:
-    """Serve MLflow until Ctrl-C, to those who know AMEND_MLFLOW_PASSWORD; the user name is amend.
+    """Run MLflow until Ctrl-C, protected by a password: user amend, password AMEND_MLFLOW_PASSWORD.
 
-    All else is as `mlflow server` reads it from the environment: MLFLOW_HOST, MLFLOW_PORT, MLFLOW_BACKEND_STORE_URI ...
+    Other settings are those of `mlflow server`: MLFLOW_HOST, MLFLOW_PORT, MLFLOW_BACKEND_STORE_URI and so on.
 
     Example: MLFLOW_BACKEND_STORE_URI=sqlite:///mlflow.db amend mlflow
     """
-    run_module("amend.up.tracking")
+    run_module("amend.up.mlflow_server")
 
 
 def migrate() -> None:
-    """Bring the database to this version of Amend; a new one gets its first key, in $AMEND_HOME/admin.key.
+    """Migrate the database to this version of Amend. For a new database, create the key $AMEND_HOME/admin.key.
 
     Example: amend migrate
     """
@@ -155,15 +127,15 @@ def migrate() -> None:
 
 
 def run_module(module: str, *arguments: str) -> NoReturn:
-    """Become ``python -m module arguments...``: signals reach it, and nothing is left when it ends."""
+    """Replace this process with ``python -m module arguments...``, so that signals reach it directly."""
     require_server()
-    # -P: without it, a folder named like the module in the user's directory would be run instead.
+    # -P: otherwise a folder of the same name in the current directory would be run instead.
     os.execv(sys.executable, [sys.executable, "-P", "-m", module, *arguments])
 
 
 def require_server() -> None:
-    """End with what is missing, and how to get it, where only the client is installed."""
+    """Exit with an explanation if only the client is installed."""
     missing = [name for name in (*PARTS, *PACKAGES) if importlib.util.find_spec(name) is None]
     if missing:
-        found = f"this command needs Amend's server, and there is no {', '.join(missing)} here"
-        fail(f"{found}: run it from Amend's repository after `make setup`, or in its image")
+        found = f"This command requires Amend's server packages ({', '.join(missing)} not found)."
+        fail(f"{found} Run it from the repository after `make setup`, or in the container image.")

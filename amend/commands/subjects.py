@@ -1,4 +1,4 @@
-"""``amend subjects``: what is stored about a person, to look up and to hand over."""
+"""``amend subjects``: look up and export the data stored about a person."""
 
 from typing import Annotated
 
@@ -6,40 +6,40 @@ import typer
 
 from amend.commands import output
 from amend.commands.connection import Connection, command
+from amend.requests import path
 from amend.responses import Holding
-from amend.sansio import path
 
-app = typer.Typer(help="What is stored about a person (GDPR Art. 15 and 20).", no_args_is_help=True)
+app = typer.Typer(help="Look up and export the data stored about a person (GDPR Art. 15 and 20).", no_args_is_help=True)
 
 COLUMNS: output.Columns[Holding] = {"model": lambda found: found.model, "examples": lambda found: found.examples}
 
-Subject = Annotated[str, typer.Argument(help="The person, as named by the `subject` of their examples.")]
+Subject = Annotated[str, typer.Argument(help="The person: the `subject` of their examples.")]
 
 
 @command(app)
 def lookup(connection: Connection, subject: Subject) -> None:
-    """Show which models have how many examples about a person.
+    """Show how many examples of a person each model has.
 
     Example: amend subjects lookup user-7
     """
     found = connection.client.look_up(subject)
     if connection.as_json:
-        output.print_json(connection.answer)
+        output.print_json(connection.response)
     elif found:
         output.print_table(found, COLUMNS)
     else:
-        typer.echo("No model has an example about this person.")
+        typer.echo("No model has examples of this person.")
 
 
 @command(app)
 def export(
     connection: Connection,
     subject: Subject,
-    to: Annotated[str, typer.Option("--to", metavar="FILE", help="Where to write; -: stdout.")] = "-",
+    to: Annotated[str, typer.Option("--output", "-o", metavar="FILE", help="Output file.")] = "-",
 ) -> None:
-    """Write all examples about a person, one JSON object a line.
+    """Export all examples of a person, one JSON object per line. Default output: -, standard output.
 
-    Example: amend subjects export user-7 --to user-7.ndjson
+    Example: amend subjects export user-7 --output user-7.ndjson
     """
     lines = connection.client.request("POST", path("subjects", "export"), json={"subject": subject}).content
     connection.save(lines, to)

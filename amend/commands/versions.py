@@ -1,4 +1,4 @@
-"""``amend versions`` and ``amend comparisons``: what a model was and is, and how it stands to its retrains."""
+"""``amend versions`` and ``amend comparisons``: versions of a model, and comparisons with full retrains."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, NamedTuple
@@ -8,15 +8,15 @@ import typer
 from amend import responses
 from amend.client import Client
 from amend.commands import output
-from amend.commands.connection import After, Connection, Limit, command, fail
+from amend.commands.connection import After, Connection, Limit, Yes, command, confirm, fail
 from amend.commands.models import Name
 from amend.responses import Coefficient, Comparison, NamedCoefficient, Promotion, SideBySide, Sides
 
-app = typer.Typer(help="See, promote and download the versions of a model.", no_args_is_help=True)
-comparisons = typer.Typer(help="Adapted versions side by side with full retrains.", no_args_is_help=True)
+app = typer.Typer(help="List, compare, promote and download the versions of a model.", no_args_is_help=True)
+comparisons = typer.Typer(help="Compare adapted versions with full retrains.", no_args_is_help=True)
 
-Number = Annotated[int, typer.Argument(metavar="VERSION", min=1, help="The number of the version.")]
-Version = Annotated[str, typer.Argument(metavar="VERSION", help="The number of the version, or champion.")]
+Number = Annotated[int, typer.Argument(metavar="VERSION", min=1, help="Number of the version.")]
+Version = Annotated[str, typer.Argument(metavar="VERSION", help="Number of the version, or `champion`.")]
 
 COLUMNS: output.Columns[responses.Version] = {
     "version": lambda version: version.version,
@@ -24,7 +24,9 @@ COLUMNS: output.Columns[responses.Version] = {
     "parent": lambda version: version.parent,
     "position": lambda version: version.position,
     "state": lambda version: version.state,
-    "accuracy": lambda version: version.metrics.get("accuracy"),
+    "metric": lambda version: version.headline,
+    "value": lambda version: version.metrics.get(version.headline or ""),
+    "baseline": lambda version: version.metrics.get(f"baseline_{version.headline}"),
     "loss": lambda version: version.metrics.get("loss"),
     "relative bound": lambda version: version.certificate.relative if version.certificate else None,
     "seconds": lambda version: version.cost.seconds,
@@ -57,7 +59,7 @@ COEFFICIENT_COLUMNS: output.Columns[NamedCoefficient] = {
 
 
 class Line(NamedTuple):
-    """One line of the table of two versions."""
+    """One row of the table that compares two versions."""
 
     what: str
     a: object
@@ -66,7 +68,7 @@ class Line(NamedTuple):
 
 @command(app, "list")
 def list_(connection: Connection, model: Name, limit: Limit = None, after: After = None) -> None:
-    """List the versions of a model.
+    """List the versions of a model, newest first.
 
     Example: amend versions list churn
     """
@@ -77,29 +79,55 @@ def list_(connection: Connection, model: Name, limit: Limit = None, after: After
 
 @command(app)
 def show(connection: Connection, model: Name, version: Version) -> None:
-    """Show a version: metrics, certificate, cost.
+    """Show a version: metrics, certificate and cost.
 
     Example: amend versions show churn champion
     """
     connection.client.version(model, find_number(connection, model, version))
-    connection.show(connection.answer)
+    connection.show(connection.response)
 
 
 @command(app)
 def promote(connection: Connection, model: Name, version: Number) -> None:
-    """Make a version the champion, which answers predictions. An older one can be: that is a rollback, and holds.
+    """Make a version the champion, which serves predictions. Promoting an older version (a rollback) holds the model.
 
     Example: amend versions promote churn 6
     """
     sentence = f"Version {version} is the champion of {model}."
     if connection.client.promote(model, version).held:
-        sentence += f" The model is held: amend models resume {model} has it adapted again."
-    connection.say(connection.answer, sentence)
+        sentence += f" The model is held. To resume automatic work: amend models resume {model}"
+    connection.say(connection.response, sentence)
+
+
+@command(app)
+def accept(connection: Connection, model: Name, version: Number) -> None:
+    """Accept a version that the promotion gate rejected: put its examples back into force and promote it.
+
+    Example: amend versions accept churn 6
+    """
+    decision = connection.client.accept(model, version)
+    connection.say(connection.response, f"Accepted version {version}: {decision.examples} examples are in force again.")
+
+
+@command(app)
+def discard(connection: Connection, model: Name, version: Number, yes: Yes = False) -> None:
+    """Discard a version that the promotion gate rejected: remove the examples that it learnt.
+
+    Example: amend versions discard churn 6
+    """
+
+    def question() -> str:
+        quarantined = connection.client.model(model).counts.quarantined
+        return f"Remove the examples of version {version} of {model}? {quarantined} are in quarantine."
+
+    confirm(question, yes)
+    decision = connection.client.discard(model, version)
+    connection.say(connection.response, f"Discarded version {version}: {decision.examples} examples were removed.")
 
 
 @command(app)
 def promotions(connection: Connection, model: Name, limit: Limit = None, after: After = None) -> None:
-    """List what was champion when, and who made it so: the policy, a key, or an erasure.
+    """List the promotions of a model, and what caused them: the policy, an API key or an erasure.
 
     Example: amend versions promotions churn
     """
@@ -111,16 +139,16 @@ def compare(
     connection: Connection,
     model: Name,
     version: Version,
-    other: Annotated[str, typer.Argument(metavar="OTHER", help="The number of the other version, or champion.")],
+    other: Annotated[str, typer.Argument(metavar="OTHER", help="Number of the other version, or `champion`.")],
 ) -> None:
-    """Set two versions side by side: specs, figures and predictions on the holdout, coefficients.
+    """Compare two versions: specs, holdout metrics, holdout predictions and coefficients.
 
     Example: amend versions compare churn 6 champion
     """
     a, b = find_number(connection, model, version), find_number(connection, model, other, "OTHER")
     pair = connection.client.compare(model, a, b)
     if connection.as_json:
-        connection.show(connection.answer)
+        connection.show(connection.response)
         return
     columns: output.Columns[Line] = {
         "": lambda line: line.what,
@@ -138,10 +166,10 @@ def weights(
     version: Version,
     to: Annotated[
         str | None,
-        typer.Option("--output", "-o", metavar="FILE", help="Default: MODEL-VERSION.safetensors; -: stdout."),
+        typer.Option("--output", "-o", metavar="FILE", help="Default: MODEL-VERSION.safetensors; - for stdout."),
     ] = None,
 ) -> None:
-    """Download the weights of a version, a safetensors file. It takes a key with the scope `weights`.
+    """Download the weights of a version as a safetensors file. Requires a key with the scope `weights`.
 
     Example: amend versions weights churn champion --output churn.safetensors
     """
@@ -156,9 +184,9 @@ def export(
     connection: Connection,
     model: Name,
     version: Version,
-    onnx: Annotated[str, typer.Option("--onnx", metavar="FILE", help="Where the ONNX file goes; -: stdout.")],
+    onnx: Annotated[str, typer.Option("--onnx", metavar="FILE", help="File to write; - for standard output.")],
 ) -> None:
-    """Export a version as an ONNX file: raw inputs in, predictions out. It takes a key with the scope `weights`.
+    """Export a version as an ONNX file, from raw inputs to predictions. Requires a key with the scope `weights`.
 
     Example: amend versions export churn champion --onnx churn.onnx
     """
@@ -168,15 +196,15 @@ def export(
 
 @command(app)
 def coefficients(connection: Connection, model: Name, version: Version) -> None:
-    """List the coefficients of a linear model by name, for each unit of the inputs and of what the model measures in.
+    """List the coefficients of a linear model by name, per unit of the input and per standardised unit.
 
-    It takes a key with the scope `weights`.
+    Requires a key with the scope `weights`.
 
     Example: amend versions coefficients churn champion
     """
     found = connection.client.coefficients(model, find_number(connection, model, version))
     if connection.as_json:
-        connection.show(connection.answer)
+        connection.show(connection.response)
         return
     classes = any(item.class_ is not None for item in found)
     columns = {name: of for name, of in COEFFICIENT_COLUMNS.items() if classes or name != "class"}
@@ -185,7 +213,7 @@ def coefficients(connection: Connection, model: Name, version: Version) -> None:
 
 @command(comparisons, "list")
 def list_comparisons(connection: Connection, model: Name, limit: Limit = None, after: After = None) -> None:
-    """List the comparisons of a model; two figures are those of the adapted version and of the retrain.
+    """List the comparisons of a model. Pairs of values are those of the adapted version and of the retrain.
 
     Example: amend comparisons list churn
     """
@@ -193,7 +221,7 @@ def list_comparisons(connection: Connection, model: Name, limit: Limit = None, a
 
 
 def choose_columns(versions: Sequence[responses.Version]) -> output.Columns[responses.Version]:
-    """The columns of a list of versions: beside losses of different kinds, which are not compared, that of each."""
+    """The columns of a list of versions, with the kind of loss if the versions differ in it."""
     if len({name_loss(version) for version in versions}) < 2:
         return COLUMNS
     columns = dict[str, Callable[[responses.Version], object]]()
@@ -205,59 +233,59 @@ def choose_columns(versions: Sequence[responses.Version]) -> output.Columns[resp
 
 
 def name_loss(version: responses.Version) -> str:
-    """As ``huber 1.35``."""
+    """The loss and its parameters, such as ``huber 1.35``."""
     return " ".join(output.format_value(value) for value in version.spec.get("loss", {}).values())
 
 
 def find_number(connection: Connection, model: str, version: str, argument: str = "VERSION") -> int:
-    """The number of a version that is named by it, or as the champion."""
+    """The number of a version that is given as a number or as ``champion``."""
     if version == "champion":
         found = connection.client.model(model)
         if found.withdrawn:
-            fail(f"{model} was withdrawn: its last training example has gone")
-        return found.champion if found.champion is not None else fail(f"{model} has no champion yet")
+            fail(f"{model} was withdrawn: its last training example was removed.")
+        return found.champion if found.champion is not None else fail(f"{model} has no champion yet.")
     if not version.isdecimal() or int(version) < 1:
-        raise typer.BadParameter(f"{version!r} is neither a version's number nor champion.", param_hint=argument)
+        raise typer.BadParameter(f"{version!r} is neither a version number nor `champion`.", param_hint=argument)
     return int(version)
 
 
 def make_lines(pair: SideBySide) -> Iterator[Line]:
-    """The lines of two versions' table: what differs between the specs, figures, the coefficients that differ most."""
+    """The rows that compare two versions: differences of the specs, metrics, coefficients that differ most."""
     yield Line("kind", pair.a.kind, pair.b.kind)
     yield Line("position", pair.a.position, pair.b.position)
     yield Line("state", pair.a.state, pair.b.state)
     for difference in pair.differences:
         yield Line(difference.field, difference.a, difference.b)
-    for name, figure in pair.figures.items():
-        yield Line(name, figure.a, figure.b)
+    for name, metric in pair.metrics.items():
+        yield Line(name, metric.a, metric.b)
     for item in pick_differing(pair):
         of = "" if item.class_ is None else f" (class {item.class_})"
-        yield Line(f"weight of {item.feature}{of}", item.a, item.b)
+        yield Line(f"coefficient of {item.feature}{of}", item.a, item.b)
 
 
 def pick_differing(pair: SideBySide) -> list[Coefficient]:
-    """The coefficients that differ in the digits that are shown."""
+    """The coefficients that differ in the displayed digits."""
     shown = output.format_value
     return [item for item in pair.coefficients or () if shown(item.a) != shown(item.b)]
 
 
 def summarize(pair: SideBySide) -> str:
-    """How far the predictions of two versions differ."""
+    """How much the predictions of two versions differ."""
     if not pair.rows:
         if any(difference.field.startswith(("input.", "target.")) for difference in pair.differences):
-            return "They read other columns or classes: there are no rows to compare predictions on."
-        return "There is no holdout to compare predictions on."
+            return "The versions have different columns or classes, so their predictions cannot be compared."
+        return "There are no holdout examples to compare predictions on."
     shown = output.format_value
-    sentence = f"On {pair.rows} rows of the holdout: disagreement {shown(pair.disagreement)} "
+    sentence = f"On {pair.rows} holdout examples: disagreement {shown(pair.disagreement)} "
     sentence += f"(standard error {shown(pair.disagreement_se)}), "
-    sentence += f"largest change of a prediction {shown(pair.largest_change)}."
+    sentence += f"largest difference between predictions {shown(pair.largest_change)}."
     count, total = len(pick_differing(pair)), pair.coefficients_total or 0
     if total and not count:
-        return f"{sentence} No weight differs in the digits that would be shown."
-    return sentence + (f" {count} of {total} weights are shown: those that differ most." if count < total else "")
+        return f"{sentence} No coefficient differs in the displayed digits."
+    return sentence + (f" Shown are the {count} of {total} coefficients that differ most." if count < total else "")
 
 
 def format_sides(sides: Sides | None) -> str:
-    """The figure of the adapted version and that of the retrain."""
-    figures = (sides.adapted, sides.retrained) if sides else (None, None)
-    return " / ".join(output.format_value(figure) for figure in figures)
+    """The values of the adapted version and of the retrain."""
+    values = (sides.adapted, sides.retrained) if sides else (None, None)
+    return " / ".join(map(output.format_value, values))

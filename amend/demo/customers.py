@@ -1,6 +1,4 @@
-"""The table of the tour: a million customers of a telephone company, some of whom left. Made up, alike on every run."""
-
-from __future__ import annotations
+"""The demo's table: a million synthetic customers of a telephone company, some of whom left. The same on every run."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,11 +9,11 @@ from numpy.typing import NDArray
 
 COUNT = 1_000_000
 DAILY_JOINERS, DAILY_LEAVERS = 1_000, 100
-"""Customers who come in a day, and the oldest ones, whose records are deleted on it. Neither are like the others: a
-rival's offer makes the new ones leave more often, and the oldest used and paid more."""
+"""New customers of one day, and oldest customers, whose records are deleted that day. Both differ from the rest:
+because of a competitor's offer the new ones leave more often, and the oldest used and paid more."""
 Shape = Callable[[NDArray[Any]], NDArray[Any]]
 NUMBERS: dict[str, tuple[Shape, float]] = {
-    # how a customer's standing becomes the number, and what it has to do with leaving
+    # from a standard normal variable to the column's value, and the effect of the variable on leaving
     "tenure_months": (lambda z: np.round(24 * np.exp(0.8 * z)), -0.9),
     "monthly_bill": (lambda z: np.round(45 + 15 * z, 2), 0.5),
     "support_calls": (lambda z: np.floor(np.exp(0.7 * z)), 0.6),
@@ -36,7 +34,7 @@ CATEGORIES = {
 
 
 class Customers:
-    """Those of the first day, and after them those who come on the second."""
+    """All customers: first those of the first day, then those who join on the second."""
 
     def __init__(self) -> None:
         random, many = np.random.default_rng(7), COUNT + DAILY_JOINERS
@@ -52,16 +50,16 @@ class Customers:
         self.left = random.random(many) < 1 / (1 + np.exp(-logits))
 
     def table(self, first: int, last: int) -> pa.Table:
-        """Some of them, as the company has them."""
-        some = slice(first, last)
+        """The rows of some customers as an Arrow table."""
+        rows = slice(first, last)
         columns: dict[str, Any] = {"customer": [f"customer-{i}" for i in range(first, last)]}
-        columns |= {name: values[some] for name, values in self.numbers.items()}
+        columns |= {name: values[rows] for name, values in self.numbers.items()}
         for name, codes in self.codes.items():
-            columns[name] = pa.DictionaryArray.from_arrays(codes[some].astype(np.int32), CATEGORIES[name])
-        return pa.table({**columns, "paperless": self.paperless[some], "left": self.left[some].astype(np.int64)})
+            columns[name] = pa.DictionaryArray.from_arrays(codes[rows].astype(np.int32), CATEGORIES[name])
+        return pa.table({**columns, "paperless": self.paperless[rows], "left": self.left[rows].astype(np.int64)})
 
     def design(self) -> NDArray[np.float64]:
-        """All of them as scikit-learn takes them: numbers in units of their deviation, a column for each category."""
+        """All customers as a design matrix for scikit-learn: standardised numbers, and one column for each category."""
         x = np.zeros((len(self.left), len(NUMBERS) + 1 + sum(map(len, CATEGORIES.values()))))
         for i, values in enumerate(self.numbers.values()):
             x[:, i] = (values - values.mean()) / values.std()

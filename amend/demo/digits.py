@@ -1,6 +1,4 @@
-"""The data of the tour: scikit-learn's 1 797 handwritten digits of 8 x 8 pixels, odd or even."""
-
-from __future__ import annotations
+"""The demo's images: scikit-learn's 1 797 handwritten digits of 8 x 8 pixels, labelled odd or even."""
 
 from typing import Any
 
@@ -12,14 +10,14 @@ from sklearn.datasets import load_digits
 Columns = dict[str, NDArray[Any]]
 
 PER_WRITER = 42
-"""Images of one writer. They are made up: 43 people wrote the digits, but the data does not tell who wrote which."""
+"""Images per writer. The assignment is invented: 43 people wrote the digits, but the data set does not say who."""
 SHIFTS = ((0, 0), (0, 1), (0, -1), (1, 0), (-1, 0))
 LOW = np.add.outer(np.arange(8), np.arange(8)) < 7
-"""The 28 lowest frequencies of an image. A fixed transform: whoever is erased has left nothing in it."""
+"""The 28 lowest frequencies of an image. The transform is fixed, so it does not depend on any erased example."""
 
 
 class Digits:
-    """Images of some digits, as columns of examples. Every fourth image is held out."""
+    """Images of given digits, as columns of examples. Every fourth image is in the holdout."""
 
     def __init__(self) -> None:
         data = load_digits()
@@ -27,11 +25,11 @@ class Digits:
         self.digit: NDArray[Any] = data.target
 
     def pixels(self, *digits: int) -> Columns:
-        """Each image as it is."""
+        """The pixels of each image."""
         return self.columns(self.images.reshape(-1, 64), "image", digits)
 
     def frequencies(self, *digits: int) -> Columns:
-        """Each image as it is, and moved by a pixel in four directions; of all of them the low frequencies."""
+        """The low frequencies of each image, and of the image moved by one pixel in four directions."""
         moved = (np.roll(self.images, shift, axis=(1, 2)) for shift in SHIFTS)
         parts = [
             self.columns(dctn(images, axes=(1, 2), norm="ortho")[:, LOW], f"shift-{i}", digits)

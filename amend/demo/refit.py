@@ -1,6 +1,4 @@
-"""What anybody could do instead of adapting: refit scikit-learn's model from its old weights."""
-
-from __future__ import annotations
+"""The alternative to adapting: refit scikit-learn's model, starting from the previous weights (a warm refit)."""
 
 import time
 import warnings
@@ -12,9 +10,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
 EXACT_TOLERANCE = 1e-10
-"""The tolerance of the fit that the others are compared with."""
+"""Tolerance of the reference fit."""
 TOLERANCES = (1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
-"""The first is scikit-learn's own, with which it is often content with the old weights."""
+"""The first is scikit-learn's default, with which a warm start often stops at once."""
 
 Numbers = NDArray[np.float64]
 
@@ -22,11 +20,11 @@ Numbers = NDArray[np.float64]
 @dataclass(frozen=True)
 class Refit:
     encoding: float
-    """Seconds to make of the rows what scikit-learn takes."""
+    """Seconds to build the design matrix."""
     fit: float
     """Seconds of the fit."""
     distance: float
-    """From the exact fit, relative to its length."""
+    """Distance to the reference fit, relative to its norm."""
 
     @property
     def seconds(self) -> float:
@@ -36,20 +34,21 @@ class Refit:
 def refit_warm(
     old: tuple[Numbers, Numbers], new: tuple[Numbers, Numbers], delta: float, precision: float, encoding: float
 ) -> Refit:
-    """Fit the old rows, then the new ones from there, as exactly as asked for.
+    """Fit the old rows, then refit the new rows from those weights to the given precision.
 
-    Of the fits only the one that just does it counts, as if its tolerance had been known; reading the rows does not.
+    Only the first fit that reaches the precision counts, as if its tolerance had been known beforehand. The time to
+    read the rows does not count.
     """
     start = fit(*old, delta, TOLERANCES[-1], None)
     truth = weights_of(fit(*new, delta, EXACT_TOLERANCE, start))
     for tolerance in TOLERANCES:
         begun = time.perf_counter()
-        found = weights_of(fit(*new, delta, tolerance, start))
-        took, distance = time.perf_counter() - begun, float(np.linalg.norm(found - truth) / np.linalg.norm(truth))
-        made = Refit(encoding, took, distance)
+        weights = weights_of(fit(*new, delta, tolerance, start))
+        took, distance = time.perf_counter() - begun, float(np.linalg.norm(weights - truth) / np.linalg.norm(truth))
+        refit = Refit(encoding, took, distance)
         if distance <= precision:
             break
-    return made
+    return refit
 
 
 def fit(x: Numbers, y: Numbers, delta: float, tolerance: float, start: LogisticRegression | None) -> LogisticRegression:

@@ -1,6 +1,4 @@
-"""What ``amend demo`` does from its start to its end."""
-
-from __future__ import annotations
+"""The ``amend demo`` command."""
 
 import asyncio
 import signal
@@ -12,31 +10,32 @@ import httpx
 
 from amend.client import AsyncClient
 from amend.commands import output
-from amend.demo.churn import ChurnTour, Day, headline
+from amend.demo.chart import draw
+from amend.demo.churn_tour import ChurnTour, Day, headline
+from amend.demo.digits_tour import DemoModel, NotScheduled, Tour
+from amend.demo.mlflow_timeline import Mlflow, NotShown
 from amend.demo.screen import Screen, percent
 from amend.demo.stack import NotReady, Stack
 from amend.demo.steps import StepFailed
-from amend.demo.timeline import Mlflow, NotShown, draw
-from amend.demo.tour import DemoModel, NotScheduled, Tour
 from amend.errors import ApiError, UnreachableError
-from amend.up.authentication import USER
+from amend.up.mlflow_authentication import USER
 from amend.up.run import open_page
 
 FAILED, INTERRUPTED = 1, 130
 DATA = (
-    "scikit-learn's 1 797 images, every fourth held out. digits-mlp reads 64 pixels; digits-linear 28 frequencies, "
-    "also of each image moved by a pixel in four directions: so it has five times as many examples"
+    "scikit-learn's 1 797 digits, every fourth in the holdout. digits-mlp uses the 64 pixels; digits-linear uses 28 "
+    "frequencies of each image and of four shifted copies, so it has five times as many examples"
 )
 LEGEND = (
-    "Accuracy is that on held-out images. Differ: predictions that are not the retrain's. Bound: on |w - w_retrain| / "
-    "|w|; networks have none. Passes: looks at all examples, adapted / retrained. Speed-up: time of the retrain / time "
-    "of the adaptation with its certificate; a busy machine moves it, and it grows with the number of examples."
+    "Adapted, retrained: holdout accuracy. Differ: share of predictions that differ from the retrain's. Bound: on "
+    "|w - w_retrain| / |w|; not available for networks. Passes: over all examples, adapted / retrained. Speed-up: time "
+    "of the retrain / time of the adaptation with its certificate; it grows with the number of examples."
 )
 
 
 def run(figure: Path, keep: bool, show: bool = False) -> int:
-    """The whole tour; the exit code."""
-    # told to stop is told to clean up
+    """Run the demo and return the exit status."""
+    # Handled like Ctrl-C, so that everything is cleaned up.
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)
@@ -50,13 +49,13 @@ def run(figure: Path, keep: bool, show: bool = False) -> int:
                 open_page(stack.url)
             models, day = asyncio.run(run_tour(screen, stack))
             conclude(screen, stack, figure, models, day, keep)
-            screen.say(f"The tour took {time.monotonic() - begun:.0f} s.")
+            screen.say(f"The demo took {time.monotonic() - begun:.0f} s.")
             screen.say(headline(day), "bold green")
             if keep:
                 stay(screen, stack)
             return 0
         except KeyboardInterrupt:
-            screen.say("Interrupted: everything is being stopped, and its files deleted.")
+            screen.say("Interrupted. Stopping all processes and deleting their files.")
             return INTERRUPTED
         except (NotReady, StepFailed, NotShown, httpx.HTTPError, OSError) as error:
             explain(screen, stack, error)
@@ -64,15 +63,15 @@ def run(figure: Path, keep: bool, show: bool = False) -> int:
 
 
 def introduce(screen: Screen, stack: Stack, figure: Path) -> None:
-    screen.say("A tour of Amend: handwritten digits, odd or even, then a table of a million customers.", "bold")
+    screen.say("Amend demo: handwritten digits, odd or even, then a table of a million customers.", "bold")
     screen.facts(
         {
             "data": DATA,
-            "then": "a million made-up customers, 15 columns; a day's changes, and a person who is erased",
+            "then": "a million synthetic customers, 15 columns; one day's changes, and the erasure of a customer",
             "installs": "nothing",
-            "starts": f"amend up, with its pages and REST at {stack.url} and MLflow at {stack.mlflow_url}",
-            "watch": f"the models live at {stack.url}: sign in with the key in {stack.home / 'admin.key'}",
-            "writes": f"{stack.home} (database, models, logs: deleted at the end) and {figure}",
+            "starts": f"amend up, with web pages and REST API at {stack.url} and MLflow at {stack.mlflow_url}",
+            "watch": f"the models at {stack.url}; sign in with the key in {stack.home / 'admin.key'}",
+            "writes": f"{stack.home} (database, models and logs; deleted at the end) and {figure}",
         }
     )
 
@@ -85,22 +84,20 @@ async def run_tour(screen: Screen, stack: Stack) -> tuple[list[DemoModel], Day]:
 
 
 def conclude(screen: Screen, stack: Stack, figure: Path, models: list[DemoModel], day: Day, keep: bool) -> None:
-    """The table, the figure, and where MLflow shows it."""
+    """Print the results, write the chart, and print links to MLflow."""
     screen.table([row for model in models for row in rows_of(model)])
     screen.say(LEGEND, "dim")
     mlflow = Mlflow(stack.mlflow_url, stack.mlflow_key.read_text().strip())
     timelines = {model.name: mlflow.timeline(model.name, model.steps[-1][1]) for model in models}
     lines = {model.name: ({**timelines[model.name].lines, **model.lines()}, model.steps) for model in models}
     draw(figure, (day.title, day.seconds), lines)
-    screen.links({"figure": str(figure), **{f"MLflow: {name}": found.page for name, found in timelines.items()}})
+    screen.links({"chart": str(figure), **{f"MLflow: {name}": found.page for name, found in timelines.items()}})
     if not keep:
-        screen.say(
-            "MLflow ends with the tour: KEEP=1 make demo, or amend demo --keep, leaves its pages there to look at."
-        )
+        screen.say("MLflow stops with the demo. To keep it running, use amend demo --keep or KEEP=1 make demo.")
 
 
 def rows_of(model: DemoModel) -> Iterator[list[str]]:
-    """The rows of the table that a model has."""
+    """The rows of a model in the table of results."""
     for what, position in model.steps:
         if position in model.comparisons:
             adapted, found = model.comparisons[position]
@@ -121,7 +118,7 @@ def rows_of(model: DemoModel) -> Iterator[list[str]]:
 
 
 def stay(screen: Screen, stack: Stack) -> None:
-    """Leave everything running until Ctrl-C."""
+    """Keep everything running until Ctrl-C."""
     mlflow = f"user {USER}, password in {stack.mlflow_key}"
     key = str(stack.home / "admin.key")
     screen.links({"pages": stack.url, "REST": f"{stack.url}/docs", "key": key, "MLflow": mlflow, "stop": "Ctrl-C"})
@@ -130,22 +127,22 @@ def stay(screen: Screen, stack: Stack) -> None:
             stack.check_running()
             time.sleep(1)
     except KeyboardInterrupt:
-        screen.say("Everything is being stopped, and its files deleted.")
+        screen.say("Stopping all processes and deleting their files.")
 
 
 def explain(screen: Screen, stack: Stack, error: Exception) -> None:
-    """Which step failed, why, and what the log of the part behind it says last."""
-    step, cause = (f"«{error}»", error.__cause__) if isinstance(error, StepFailed) else ("the tour", error)
+    """Print the failed step, the cause, and the end of the log of the process that is responsible."""
+    step, cause = (f'Step "{error}"', error.__cause__) if isinstance(error, StepFailed) else ("The demo", error)
     part = failing_process(stack, cause)
     screen.say(f"{step} failed: {str(cause) or type(cause).__name__}", "bold red")
-    screen.say(f"The last lines of the log of {part}:")
+    screen.say(f"Last lines of the log of {part}:")
     screen.quote(stack.last_lines(part))
     stack.keep_files = True
-    screen.say(f"All logs are kept in {stack.home}")
+    screen.say(f"All logs are in {stack.home}")
 
 
 def failing_process(stack: Stack, error: BaseException | None) -> str:
-    """Whose log tells most about an error."""
+    """The process whose log most likely explains an error."""
     if isinstance(error, NotReady):
         return error.part
     if not stack.is_running:

@@ -1,6 +1,4 @@
-"""What the tour shows: bars while something goes on, lines of what it showed, and the table at the end."""
-
-from __future__ import annotations
+"""The demo's output: progress bars, results of each step, and the table at the end."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,14 +11,14 @@ from rich.text import Text
 from amend.commands.output import printable
 
 Bar = Callable[[float, str], None]
-"""Told how far something is, 0 to 1, and a phrase."""
+"""Takes the progress, from 0 to 1, and a description."""
 WIDTH = 110
-"""Of sentences; a terminal may be narrower."""
-COLUMNS = ("model", "what happened", "adapted", "retrained", "differ", "bound", "passes", "speed-up")
+"""Maximum width of sentences."""
+COLUMNS = ("model", "change", "adapted", "retrained", "differ", "bound", "passes", "speed-up")
 
 
 class Screen:
-    """A console, with the numbers of the steps."""
+    """A console that numbers the steps."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -30,12 +28,12 @@ class Screen:
         self.console.print(Text(printable(text), style), width=min(WIDTH, self.console.width))
 
     def quote(self, lines: Sequence[str]) -> None:
-        """Of a log, each as it is."""
+        """Print lines of a log unchanged."""
         for line in lines:
             self.console.print(Text(f"  {printable(line)}", "dim"), soft_wrap=True)
 
     def facts(self, facts: Mapping[str, str]) -> None:
-        """Short names, each with a line."""
+        """Print names with a line of text for each."""
         grid = Table.grid(padding=(0, 2))
         grid.add_column(style="bold", no_wrap=True)
         grid.add_column(overflow="fold")
@@ -44,7 +42,7 @@ class Screen:
         self.console.print(grid)
 
     def links(self, links: Mapping[str, str]) -> None:
-        """As facts, but never broken: they are to be clicked, or copied."""
+        """As `facts`, but without line breaks, so that links can be clicked or copied."""
         width = max(map(len, links))
         for name, link in links.items():
             self.console.print(Text.assemble((f"  {name:{width}}  ", "bold"), printable(link)), soft_wrap=True)
@@ -56,14 +54,14 @@ class Screen:
 
     @contextmanager
     def bars(self, names: Sequence[str]) -> Iterator[list[Bar]]:
-        """A bar for each name, while it lasts."""
+        """Show a progress bar for each name during the block."""
         columns = (
             TextColumn("  {task.fields[name]}"),
             BarColumn(bar_width=30),
             TimeElapsedColumn(),
             TextColumn("{task.description}", "dim", markup=False, table_column=Column(no_wrap=True, ratio=1)),
         )
-        # without a terminal, bars would be lines that nobody asked for
+        # Without a terminal, each update would be printed as a line.
         silent = not self.console.is_terminal
         with Progress(*columns, console=self.console, transient=True, expand=True, disable=silent) as progress:
 
@@ -74,7 +72,7 @@ class Screen:
             yield [bar(name) for name in names]
 
     def table(self, rows: Sequence[Sequence[str]]) -> None:
-        table = Table(title="Adapted against a full retrain of the same data", title_style="bold")
+        table = Table(title="Adapted version compared with a full retrain on the same data", title_style="bold")
         for column in COLUMNS:
             table.add_column(column, justify="left" if column in COLUMNS[:2] else "right")
         for row in rows:

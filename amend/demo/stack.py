@@ -1,11 +1,8 @@
-"""A whole Amend for the tour: ``amend up`` as a child process, in a folder and at ports of its own."""
-
-from __future__ import annotations
+"""``amend up`` as a child process, with its own folder and ports."""
 
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,43 +17,45 @@ from amend.client import Client
 from amend.errors import UnreachableError
 from amend.responses import Health
 from amend.up import guard
+from amend.up.preflight import free_ports
+from amend.up.stack import LOOPBACK
 
 GUARD = [sys.executable, "-I", "-S", guard.__file__]
 UP = [sys.executable, "-P", "-c", "from amend.cli import main; main()", "up"]
 START_SECONDS = 180.0
 STOP_SECONDS = 60.0
 POLL_SECONDS = 0.3
-# The tour should not wait long for the scheduler to look what is due, nor for idle workers to stop.
-QUICK_SETTINGS = {"AMEND_TICK_SECONDS": "1", "AMEND_STOP_SECONDS": "2"}
+# So that the demo does not wait long for the scheduler, or for idle workers to stop.
+QUICK_SETTINGS = {"AMEND_TICK_SECONDS": "1", "AMEND_SHUTDOWN_TIMEOUT": "2"}
 LOG_LINES = 15
 PARTS = ("service", "database", "store", "broker", "worker", "mlflow")
 
 
 class NotReady(Exception):
-    """The stack did not come up, or is gone."""
+    """The stack did not start, or has ended."""
 
     def __init__(self, message: str, part: str) -> None:
         super().__init__(message)
         self.part = part
-        """Whose log tells more."""
+        """The process whose log explains why."""
 
 
 class Stack:
-    """Runs inside a ``with``; nothing of it is left afterwards, unless it is told to keep its files."""
+    """A context manager. Afterwards no process and, unless `keep_files` is set, no file is left."""
 
     def __init__(self) -> None:
         self.home = Path(tempfile.mkdtemp(prefix="amend-demo-"))
-        port, mlflow_port = free_ports(2)
-        self.url, self.mlflow_url = (f"http://127.0.0.1:{number}" for number in (port, mlflow_port))
+        ports = free_ports(dict.fromkeys(("AMEND_PORT", "AMEND_MLFLOW_PORT"), (LOOPBACK, "0")))
+        self.url, self.mlflow_url = (f"http://{LOOPBACK}:{port}" for port in ports.values())
         self.mlflow_key = self.home / "mlflow.key"
-        ports = {"AMEND_PORT": str(port), "AMEND_MLFLOW_PORT": str(mlflow_port)}
-        # not what the user has set for a service of their own
+        # Without the user's own settings of Amend and MLflow.
         own = {name: value for name, value in os.environ.items() if not name.startswith(("AMEND_", "MLFLOW_"))}
-        self.environment = {**own, **QUICK_SETTINGS, **ports, "AMEND_HOME": str(self.home)}
+        self.environment = {**own, **QUICK_SETTINGS, "AMEND_HOME": str(self.home)}
+        self.environment |= {name: str(port) for name, port in ports.items()}
         self.keep_files = False
         self.process: subprocess.Popen[bytes] | None = None
         self.guard: subprocess.Popen[bytes] | None = None
-        """Ends it if we are killed and cannot."""
+        """Kills it if the demo is killed."""
 
     @property
     def key(self) -> str:
@@ -64,7 +63,7 @@ class Stack:
 
     def __enter__(self) -> Self:
         with (self.home / "up.log").open("wb") as log:
-            # in a session of its own: Ctrl-C is for the tour, which then stops it
+            # In its own session, since Ctrl-C is for the demo, which then stops it.
             self.process = subprocess.Popen(
                 UP, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
@@ -75,14 +74,14 @@ class Stack:
         return self
 
     def wait_until_ready(self, report: Callable[[float, str], None]) -> None:
-        """Tell which part is waited for; NotReady if it takes too long, or ends."""
+        """Wait until all parts are ready, and report which are not. Raises NotReady after a timeout, or if it ends."""
         end = time.monotonic() + START_SECONDS
         with Client(self.url, "none", pauses=()) as client:
             while missing := self.missing(client):
                 report(1 - len(missing) / len(PARTS), f"waiting for {', '.join(missing)}")
                 self.check_running()
                 if time.monotonic() > end:
-                    raise NotReady(f"{missing[0]} was not ready after {START_SECONDS:.0f} s", missing[0])
+                    raise NotReady(f"{missing[0]} was not ready after {START_SECONDS:.0f} s.", missing[0])
                 time.sleep(POLL_SECONDS)
 
     def missing(self, client: Client) -> list[str]:
@@ -99,12 +98,12 @@ class Stack:
         return self.process is not None and self.process.poll() is None
 
     def check_running(self) -> None:
-        """NotReady if it has ended."""
+        """Raise NotReady if the stack has ended."""
         if not self.is_running:
-            raise NotReady("amend up has ended", "up")
+            raise NotReady("amend up has ended.", "up")
 
     def last_lines(self, part: str) -> list[str]:
-        """Of a part's log."""
+        """The last lines of the log of a part."""
         for file in (self.home / "logs" / f"{part}.log", self.home / "up.log"):
             with suppress(OSError):
                 return file.read_text(errors="replace").splitlines()[-LOG_LINES:]
@@ -118,19 +117,9 @@ class Stack:
             try:
                 self.process.wait(STOP_SECONDS)
             except subprocess.TimeoutExpired:
-                self.process.kill()  # what it had started ends with it
+                self.process.kill()  # its guard ends its processes
                 self.process.wait()
         if self.guard is not None and self.process is not None:
             self.guard.communicate(f"-{self.process.pid}\n".encode())
         if not self.keep_files:
             shutil.rmtree(self.home, ignore_errors=True)
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of this machine at which nobody listens."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [opened.getsockname()[1] for opened in sockets]
-    finally:
-        for opened in sockets:
-            opened.close()

@@ -1,6 +1,4 @@
-"""What every step of the tour does: a title, bars while it lasts, and a name for it if it fails."""
-
-from __future__ import annotations
+"""Shared by all steps of the demo: titles, progress bars and errors."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,18 +8,18 @@ from amend.demo.screen import Bar, Screen
 from amend.responses import Erasure, Job
 
 TIMEOUT = 170.0
-"""Seconds that any one job may take before the tour gives up."""
+"""Seconds after which the demo gives up on a job."""
 STATES = {"received": 0.0, "adapting": 0.2, "verifying": 0.6, "purging": 0.8, "completed": 1.0}
-# By request alone, so that each step shows what it is about.
+# No automatic work, so that each step shows exactly one change.
 MANUAL_POLICY = {"adapt": {"after_changes": None, "every": None}, "retrain": {"every": None}}
 
 
 class StepFailed(Exception):
-    """Which step; its cause is why."""
+    """A step failed. The message is its title; ``__cause__`` is the reason."""
 
 
 class Steps:
-    """A client, and where the steps are shown."""
+    """A client, and the screen that shows the steps."""
 
     def __init__(self, client: AsyncClient, screen: Screen) -> None:
         self.client, self.screen = client, screen
@@ -40,10 +38,10 @@ class Steps:
         )
 
     async def erase_person(self, subject: str, bar: Bar) -> Erasure:
-        """Have a person forgotten by all models; the erasure, once it is completed."""
-        asked = await self.client.erase(subject, reason="the tour")
+        """Erase a person from all models, and return the completed erasure."""
+        requested = await self.client.erase(subject, reason="demo")
 
         def show(erasure: Erasure) -> None:
             bar(STATES.get(erasure.state, 0.0), erasure.state)
 
-        return await self.client.wait_for_erasure(asked, progress=show, timeout=TIMEOUT)
+        return await self.client.wait_for_erasure(requested, progress=show, timeout=TIMEOUT)

@@ -1,6 +1,6 @@
-"""Fitted estimators of other libraries -> spec and numbers, for `Client.import_model`.
+"""Converts fitted estimators of scikit-learn and torch to a model spec and weights, for `Client.import_model`.
 
-Nothing is pickled, and neither scikit-learn nor torch is imported: whoever has an estimator of theirs has them loaded.
+Nothing is pickled, and neither library is imported here: a caller who has an estimator has already loaded it.
 """
 
 from amend.estimators.composition import Import, compose

@@ -1,6 +1,4 @@
-"""An estimator and its rows as a model of Amend: spec, weights in the service's order, units of a table's columns."""
-
-from __future__ import annotations
+"""Combines an estimator and its rows into an import: model spec, weights in the service's order, units of columns."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +13,7 @@ Spec = dict[str, Any]
 
 @dataclass(frozen=True)
 class Import:
-    """What is sent: a spec, numbers, rows."""
+    """What the client sends: model spec, weights, units and examples."""
 
     input: Spec
     target: Mapping[str, Any]
@@ -30,21 +28,21 @@ class Import:
 
 @dataclass(frozen=True)
 class Encoding:
-    """How the service encodes the inputs, as far as an estimator's features go."""
+    """How the service encodes the inputs that the estimator's features come from."""
 
     input: Spec
     size: int
-    """Of what the encoder gives."""
+    """Number of encoded values."""
     places: list[int]
-    """Of each feature in it."""
+    """Index of each feature among the encoded values."""
     units: dict[str, list[float]] | None
-    """Of a table's number columns, which shift and scale their features; others are shifted and scaled here."""
+    """Mean and scale of a table's number columns, applied by the service; for arrays, `flatten` applies them."""
     names: list[str]
-    """Of the columns that are sent."""
+    """Names of the columns that are sent."""
 
 
 def compose(estimator: Any, inputs: Inputs, outputs: Mapping[str, Any] | None, regularizer: Spec | None) -> Import:
-    """The model that predicts what a fitted estimator does, and that a retrain would make of the same rows."""
+    """The model that predicts what the estimator predicts, and that a retrain on the same rows would give."""
     steps, last = split_pipeline(estimator)
     fitted = read_estimator(last, outputs, inputs.rows, inputs.total)
     count = 1
@@ -54,17 +52,19 @@ def compose(estimator: Any, inputs: Inputs, outputs: Mapping[str, Any] | None, r
     names = input_names(steps[0] if steps else last, inputs.names)
     if inputs.names is not None and names is not None:
         missing = [name for name in names if name not in inputs.names]
-        require(not missing, f"the frame has no column {', '.join(map(repr, missing[:3]))}, which it was fitted with")
-        features = [Feature(inputs.names.index(name)) for name in names]  # in the order it was fitted with
+        require(
+            not missing, f"The frame lacks {', '.join(map(repr, missing[:3]))}, which the estimator was fitted with."
+        )
+        features = [Feature(inputs.names.index(name)) for name in names]  # in the order of the fit
     for step in steps:
         features = transform(features, step, names)
     first = fitted.layers[0]
     expected = first.weight.shape[1]
-    require(len(features) == expected, f"the estimator takes {expected} features; the rows have {len(features)}")
+    require(len(features) == expected, f"The estimator takes {expected} features, but the rows have {len(features)}.")
     free = fitted.linear and first.delta == 0 and not all(f.is_number for f in features)
-    require(not free, "without a penalty the weights of categories are not determined: fit a Ridge, or with a finite C")
+    require(not free, "Without a penalty, weights of categories are not unique. Fit a Ridge, or use a finite C.")
     places = [(feature.column, feature.value) for feature in features]
-    require(len(set(places)) == len(places), "an input is used twice: such a pipeline cannot be imported")
+    require(len(set(places)) == len(places), "A pipeline that uses an input twice cannot be imported.")
     encoding = encode_vector(inputs, features) if inputs.names is None else encode_table(inputs.names, features)
     weights, deltas = flatten(fitted, encoding, features)
     if regularizer is None:
@@ -77,26 +77,33 @@ def compose(estimator: Any, inputs: Inputs, outputs: Mapping[str, Any] | None, r
 
 
 def encode_vector(inputs: Inputs, features: list[Feature]) -> Encoding:
-    """An array is taken as it comes."""
-    require(all(f.is_number for f in features), "categories have names: give the rows as a frame")
-    require(len(features) == len({f.column for f in features}), "an input is used twice")
+    """The encoding of an array, which the service does not change."""
+    require(
+        all(f.is_number for f in features), "A pipeline with categories requires a frame. Pass the rows as a frame."
+    )
+    require(
+        len(features) == len({f.column for f in features}), "A pipeline that uses an input twice cannot be imported."
+    )
     shape = inputs.shape
     size = len(features)
-    require(sorted(f.column for f in features) == list(range(size)), "a column of x is not used: leave it out of x")
+    require(
+        sorted(f.column for f in features) == list(range(size)),
+        "The pipeline does not use all columns of x. Remove the unused columns.",
+    )
     image = len(shape) == 3
     described = {"kind": "image", "shape": list(shape)} if image else {"kind": "vector", "dim": size}
     return Encoding(described, size, [f.column for f in features], None, [])
 
 
 def encode_table(names: list[str], features: list[Feature]) -> Encoding:
-    """A table's features are its numbers, a flag for each that is missing, then each category's values and a flag for
-    none of them."""
+    """The encoding of a table: its numbers, a flag for each missing number, then for each category its values and a
+    flag for none of them."""
     numbers = {f.column: f for f in features if f.is_number}
     values: dict[int, list[Any]] = {}
     for feature in features:
         if not feature.is_number:
             values.setdefault(feature.column, []).append(feature.value)
-    require(not numbers.keys() & values.keys(), "a column is both a number and a category")
+    require(not numbers.keys() & values.keys(), "A column cannot be both a number and a category.")
     used = [i for i in range(len(names)) if i in numbers or i in values]
     columns: list[Spec] = []
     first, size = {}, 2 * len(numbers)
@@ -105,7 +112,7 @@ def encode_table(names: list[str], features: list[Feature]) -> Encoding:
             columns.append({"name": names[i], "type": "number"})
             continue
         known = [value for value in values[i] if value is not MISSING]
-        # the estimator has no weight for a value that it has not seen
+        # The estimator has no weight for unseen values.
         columns.append({"name": names[i], "type": "category", "values": known, "other": False})
         first[i], size = size, size + len(known) + 1
     order = [i for i in used if i in numbers]
@@ -122,22 +129,22 @@ def encode_table(names: list[str], features: list[Feature]) -> Encoding:
 
 
 def flatten(fitted: Fitted, encoding: Encoding, features: list[Feature]) -> tuple[list[float], Any]:
-    """All weights, in the service's order, and the delta of each."""
+    """All weights in the service's order, and the delta of each."""
     import numpy as np
 
     first = fitted.layers[0]
-    # what the encoder does not do is done here: w (x - m) / s = (w / s) x - w m / s, with a penalty on w
+    # Scaling that the encoder does not do is folded into the weights: w (x - m) / s = (w / s) x - w m / s.
     own = [f.is_number and encoding.units is not None for f in features]
     means = np.array([0.0 if done else f.mean for done, f in zip(own, features, strict=True)])
     scales = np.array([1.0 if done else f.scale for done, f in zip(own, features, strict=True)])
     require(
         not (fitted.penalize_bias and means.any()),
-        "a fit on a centred array whose intercept is penalised cannot be imported: fit the same pipeline on a frame, "
-        "whose named columns have units, or with StandardScaler(with_mean=False)",
+        "A fit with a penalised intercept on a centred array cannot be imported. Fit the same pipeline on a frame, "
+        "whose columns have units, or use StandardScaler(with_mean=False).",
     )
     weight = np.zeros((len(first.bias), encoding.size))
     weight[:, encoding.places] = first.weight / scales
-    # a feature that the estimator has not is never seen; its weight must be held by something all the same
+    # A feature that the estimator lacks never occurs, but its weight still needs a penalty to be determined.
     delta = np.full(weight.shape, first.delta or 1.0)
     delta[:, encoding.places] = first.delta * scales**2
     bias = first.bias - first.weight @ (means / scales)
@@ -153,7 +160,7 @@ def flatten(fitted: Fitted, encoding: Encoding, features: list[Feature]) -> tupl
 
 
 def penalty_of(fitted: Fitted, deltas: Any) -> Spec:
-    """The regularizer: one delta where all weights have the same, else one for each."""
+    """The regularizer: one delta if all weights have the same, else one per weight."""
     held = set(deltas[deltas > 0].tolist())
     uniform = len(held) == 1 and all(layer.delta > 0 for layer in fitted.layers)
     if uniform or not held:

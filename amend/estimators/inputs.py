@@ -1,61 +1,63 @@
-"""The rows that come with an estimator: what its inputs are, and the rows as `add_examples` takes them."""
-
-from __future__ import annotations
+"""The rows that an estimator was fitted on, as `add_examples` takes them, and the shape of their inputs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from amend import batches
+from amend import example_batches
+from amend.dataframes import RESERVED, is_frame
 from amend.errors import EstimatorUnsupported
-from amend.frames import RESERVED, is_frame
-from amend.sparse import is_sparse
+from amend.sparse_matrices import is_sparse
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What the rows of an import are."""
+    """The rows of an import."""
 
     names: list[str] | None
-    """Of a frame's columns that are inputs; None where the inputs are an array."""
+    """Names of the input columns of a frame; None if the inputs are an array."""
     shape: tuple[int, ...]
-    """Of one row of an array; of a frame, how many columns."""
+    """Shape of one row of an array; for a frame, the number of columns."""
     rows: int
-    """Those that are trained on."""
+    """Number of training rows."""
     total: float
-    """How many times they count together."""
+    """Sum of the weights of the training rows."""
     table: Any
-    """As `add_examples` takes it, with ids and splits."""
+    """The rows as `add_examples` takes them, with ids and splits."""
 
     def only(self, names: list[str]) -> Any:
-        """The rows with these inputs alone."""
+        """The rows with only these inputs."""
         if self.names is None:
             return self.table
         return self.table.drop_columns([name for name in self.names if name not in names])
 
 
 def describe_inputs(examples: Any, target: str) -> Inputs:
-    """The rows of a frame, or of columns with an array `x`; ids are counted where there are none, and all rows are
-    trained on unless they say otherwise: a holdout would make it another fit."""
+    """Describe the rows of a frame, or of columns with an array `x`.
+
+    Rows without ids are numbered. Rows without splits are all used for training, as in the fit.
+    """
     if is_frame(examples):
         return describe_frame(examples, target)
     if not isinstance(examples, Mapping) or "x" not in examples or target not in examples:
-        raise EstimatorUnsupported("give the rows as a frame, or as columns: {'x': array, 'y': array}")
+        raise EstimatorUnsupported("Pass the rows as a frame, or as columns: {'x': array, 'y': array}.")
     import numpy as np
 
     x = examples["x"] if is_sparse(examples["x"]) else np.asarray(examples["x"])
     if x.dtype == np.uint8:
-        raise EstimatorUnsupported("bytes would be read as 0 to 1: give the numbers that the estimator was fitted on")
-    made = {**examples, "x": x.astype(np.float32), "y": examples[target]}
+        raise EstimatorUnsupported(
+            "The service scales uint8 inputs to 0 to 1. Pass the numbers that the estimator was fitted on."
+        )
+    columns = {**examples, "x": x.astype(np.float32), "y": examples[target]}
     if target != "y":
-        del made[target]
-    made.setdefault("id", [f"row-{i}" for i in range(x.shape[0])])
-    made.setdefault("split", ["train"] * x.shape[0])
-    return Inputs(None, x.shape[1:], *count_rows(made["split"], made.get("weight")), made)
+        del columns[target]
+    columns.setdefault("id", [f"row-{i}" for i in range(x.shape[0])])
+    columns.setdefault("split", ["train"] * x.shape[0])
+    return Inputs(None, x.shape[1:], *count_rows(columns["split"], columns.get("weight")), columns)
 
 
 def count_rows(splits: Sequence[str | None], weights: Sequence[float | None] | None) -> tuple[int, float]:
-    """How many rows are trained on, and how many times they count together."""
+    """The number of training rows, and the sum of their weights."""
     trained = [i for i, split in enumerate(splits) if split != "holdout"]
     if weights is None:
         return len(trained), float(len(trained))
@@ -65,9 +67,11 @@ def count_rows(splits: Sequence[str | None], weights: Sequence[float | None] | N
 def describe_frame(frame: Any, target: str) -> Inputs:
     import pyarrow as pa
 
-    table = pa.Table.from_batches(list(batches.record_batches(frame) or ()))
+    table = pa.Table.from_batches(list(example_batches.record_batches(frame) or ()))
     if target not in table.column_names:
-        raise EstimatorUnsupported(f"the frame has no column {target!r}: target= says what the estimator predicts")
+        raise EstimatorUnsupported(
+            f"The frame has no column {target!r}. Pass the name of the target column as target=."
+        )
     table = table.rename_columns(["y" if name == target else name for name in table.column_names])
     if "id" not in table.column_names:
         table = table.append_column("id", pa.array([f"row-{i}" for i in range(table.num_rows)]))

@@ -1,6 +1,7 @@
-"""What can be asked of the service: every endpoint, described once for both clients.
+"""The methods of both clients: one for each endpoint of the service.
 
-A noun gets (``client.model("churn")``), its plural walks through all (``for model in client.models()``), a verb acts.
+A noun returns one object (``client.model("churn")``), its plural iterates over all (``client.models()``), and a verb
+performs an action (``client.adapt("churn")``).
 """
 
 from __future__ import annotations
@@ -18,4 +19,4 @@ from amend.operations.webhooks import Webhooks
 
 
 class Operations(Models, Imports, Exports, Jobs, Versions, Predictions, Erasures, Keys, Webhooks, HttpMethods):
-    """One method for each thing to do."""
+    """All methods of the clients."""

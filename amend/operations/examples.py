@@ -1,22 +1,23 @@
-"""Examples: added, corrected, listed, removed."""
+"""Adding, correcting, listing and removing examples."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
-from amend import batches, frames, responses
-from amend.batches import Batch, Examples
+from amend import dataframes, example_batches, responses
+from amend.client_methods import listing, operation
 from amend.errors import ApiError
-from amend.files import ExampleFile
-from amend.sansio import Caller, Flow, Pages, list_of, listing, make_call, operation, path, without_none
+from amend.example_batches import Batch, Examples
+from amend.example_files import ExampleFile
+from amend.requests import Caller, Flow, Pages, list_of, make_call, path, without_none
 
 Sum = TypeVar("Sum", responses.Added, responses.Replaced)
 
 
 class ExampleOperations(Caller):
-    """Any number of examples: they go out in as many calls as they need."""
+    """Methods for examples. Any number can be passed; they are sent in batches."""
 
     @operation
     def add_examples(
@@ -29,15 +30,17 @@ class ExampleOperations(Caller):
         target: str | None = None,
         weight: str | None = None,
     ) -> Flow[responses.Added]:
-        """Add examples: a pandas frame or another table, columns (``{"id": ids, "x": array, "y": array}``), an
-        iterable of examples as REST has them (``{"id": "a1", "subject": "user-7", "x": [...], "y": 1}``), or the
-        ``Path`` of a file of any size: .parquet, .arrow, .csv, .ndjson, .json, the last three also as .gz or .zst.
+        """Add examples.
 
-        Of a frame, or a file with columns, ``id``, ``subject``, ``target`` and ``weight`` name those that are called
-        ``id``, ``subject``, ``y`` and ``weight`` in examples, where they have other names.
+        ``examples`` is a pandas frame or another table, columns (``{"id": ids, "x": array, "y": array}``), an iterable
+        of examples (``{"id": "a1", "subject": "user-7", "x": [...], "y": 1}``), or the ``Path`` of a file of any size:
+        .parquet, .arrow, .csv, .ndjson or .json, the last three also as .gz or .zst. ``id``, ``subject``, ``target``
+        and ``weight`` are the names of these columns in a frame or file, if they differ from ``id``, ``subject``,
+        ``y`` and ``weight``.
 
-        They go out in batches, each stored whole or not at all; an iterable is consumed as they do. If one is refused,
-        those before it are stored, and adding all of them again does no harm.
+        Examples are sent in batches, each stored completely or not at all; an iterable is read lazily. If a batch is
+        rejected, the batches before it remain stored. Adding the same examples again is safe: they are counted as
+        duplicates. If a response is lost, the client sends the batch again and counts it once.
         """
         return self.send_batches(responses.Added, "POST", model, make_bodies(examples, id, subject, target, weight))
 
@@ -53,9 +56,10 @@ class ExampleOperations(Caller):
         split: str | None = None,
         weight: float | None = None,
     ) -> Flow[responses.Replaced]:
-        """Correct an example in force: from one position on, this one is in its place, and the model is adapted.
+        """Replace an active example, and adapt the model.
 
-        Without ``subject``, ``split`` or ``weight`` it keeps its own. The same content again does nothing.
+        ``subject``, ``split`` and ``weight`` keep their values if they are omitted. Replacing an example with the same
+        content does nothing.
         """
         body = {"x": x, "y": y, **without_none({"subject": subject, "split": split, "weight": weight})}
         return self.ask(responses.Replaced, "PUT", path("models", model, "examples", id), body)
@@ -71,30 +75,75 @@ class ExampleOperations(Caller):
         target: str | None = None,
         weight: str | None = None,
     ) -> Flow[responses.Replaced]:
-        """Correct examples in force, by their ids, in any form that ``add_examples`` takes.
+        """Replace active examples by their ids. Takes the same arguments as ``add_examples``.
 
-        They go out in batches; of each all are corrected, or none. If one is refused, those before it are corrected,
-        and correcting all of them again does no harm.
+        Each batch is applied completely or not at all. If a batch is rejected, the batches before it remain applied;
+        it is safe to send all examples again.
         """
         return self.send_batches(responses.Replaced, "PUT", model, make_bodies(examples, id, subject, target, weight))
 
+    @operation
+    def add_labels(
+        self,
+        model: str,
+        labels: Mapping[str, Any] | Examples | Path,
+        *,
+        id: str | None = None,
+        target: str | None = None,
+    ) -> Flow[responses.Labelled]:
+        """Add the labels of examples that were stored without one.
+
+        ``labels`` maps ids to labels, or is a frame or another table with the columns ``id`` and ``y``, an iterable of
+        ``{"id": "a1", "y": 1}``, or the ``Path`` of a file. ``id`` and ``target`` are the names of these columns in a
+        frame or file, if they differ.
+
+        Labels are sent in batches. Sending the same labels again is safe: they are counted as duplicates. A different
+        label raises ``ApiError`` with the code ``label_conflict``.
+        """
+        if isinstance(labels, Mapping) and not {"id", "y"} <= labels.keys():
+            labels = [{"id": key, "y": y} for key, y in labels.items()]
+        return self.send_labels(model, make_bodies(labels, id, None, target, None))
+
     @listing
-    def examples(self, model: str) -> Pages[responses.Example]:
-        """The examples in force, in the order they came."""
-        return Pages(responses.Example, path("models", model, "examples"), limit=1000)
+    def examples(
+        self,
+        model: str,
+        *,
+        state: Literal["active", "quarantined"] | None = None,
+        source: str | None = None,
+        split: Literal["train", "holdout"] | None = None,
+        label: Literal["pending"] | None = None,
+        since: str | None = None,
+    ) -> Pages[responses.Example]:
+        """Iterate over the active examples, in the order of their positions, or over some of them.
+
+        ``since`` is an RFC 3339 time: only examples with that event time or later.
+        """
+        chosen = {"state": state, "source": source, "split": split, "label": label, "since": since}
+        return Pages(responses.Example, path("models", model, "examples"), without_none(chosen), limit=1000)
 
     @operation
     def example(self, model: str, id: str) -> Flow[responses.Example]:
-        """One example in force."""
+        """One active example."""
         return self.ask(responses.Example, "GET", path("models", model, "examples", id))
 
     @operation
     def remove_examples(
-        self, model: str, ids: Iterable[str] | None = None, *, subjects: Iterable[str] | None = None
+        self,
+        model: str,
+        ids: Iterable[str] | None = None,
+        *,
+        subjects: Iterable[str] | None = None,
+        source: str | None = None,
+        positions: tuple[int, int] | None = None,
     ) -> Flow[responses.Removed]:
-        """Remove examples by their ids or the subjects they are about, and have the model forget them."""
-        given = {"ids": ids, "subjects": subjects}
-        body = {name: list_of(values) for name, values in given.items() if values is not None}
+        """Remove examples by id, by subject, by source or by position, and adapt the model to their absence.
+
+        ``positions`` is the first and last position of a range, as ``add_examples`` returns them.
+        """
+        named = {"ids": ids, "subjects": subjects}
+        body: dict[str, Any] = {name: list_of(values) for name, values in named.items() if values is not None}
+        body |= without_none({"source": source, "positions": None if positions is None else list(positions)})
         return self.ask(responses.Removed, "POST", path("models", model, "removals"), body)
 
     @operation
@@ -102,17 +151,35 @@ class ExampleOperations(Caller):
         """One removal."""
         return self.ask(responses.Removal, "GET", path("models", model, "removals", id))
 
-    def send_batches(self, answer: type[Sum], method: str, model: str, bodies: Iterable[Batch]) -> Flow[Sum]:
-        """Send examples of any number; all answers as one. An error tells places among all of them."""
-        total, sent = answer(), 0
+    def send_batches(self, kind: type[Sum], method: str, model: str, bodies: Iterable[Batch]) -> Flow[Sum]:
+        """Send batches and return the sum of the responses. Indices in errors count from the first batch."""
+        total, sent = kind(), 0
         for batch in bodies:
             place = path("models", model, "examples")
             call = make_call(method, place, content=batch.content, content_type=batch.content_type)
             try:
-                # only what it says is kept: with the answer goes the body that it answers
-                total = total + self.read(answer, (yield from self.send(call)))
+                # The response is not kept: it holds a reference to the body of its request.
+                total = total + self.read(kind, (yield from self.send(call)))
             except ApiError as error:
                 raise error.move_by(sent) from None
+            sent += batch.count
+        return total
+
+    def send_labels(self, model: str, bodies: Iterable[Batch]) -> Flow[responses.Labelled]:
+        """Send batches of labels and return the sum of the responses. Indices in errors count from the first batch."""
+        total, sent = responses.Labelled(unknown=[]), 0
+        for batch in bodies:
+            place = path("models", model, "labels")
+            call = make_call("POST", place, content=batch.content, content_type=batch.content_type)
+            try:
+                stored = self.read(responses.Labelled, (yield from self.send(call)))
+            except ApiError as error:
+                raise error.move_by(sent) from None
+            total = responses.Labelled(
+                accepted=total.accepted + stored.accepted,
+                unknown=[*total.unknown, *stored.unknown],
+                duplicates=total.duplicates + stored.duplicates,
+            )
             sent += batch.count
         return total
 
@@ -120,8 +187,8 @@ class ExampleOperations(Caller):
 def make_bodies(
     examples: Examples | Path, id: str | None, subject: str | None, target: str | None, weight: str | None
 ) -> Iterator[Batch]:
-    """The bodies of some examples, made as they are asked for; of a frame or a file, with what it calls its columns."""
+    """The request bodies, created lazily. The names are those of the columns in a frame or file."""
     names = without_none({"id": id, "subject": subject, "y": target, "weight": weight})
     if isinstance(examples, Path):
         return ExampleFile.find(str(examples), names=names).batches()
-    return batches.split(frames.name_columns(examples, names) if names else examples)
+    return example_batches.split(dataframes.name_columns(examples, names) if names else examples)

@@ -1,4 +1,4 @@
-"""Exports: all examples of a model as a file."""
+"""Export of all examples of a model to a file, of any size: the response is written as it arrives."""
 
 from __future__ import annotations
 
@@ -7,27 +7,26 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 from uuid import uuid4
 
-from amend.sansio import Call, Caller, Download, Flow, operation, path
+from amend.client_methods import operation
+from amend.requests import Call, Caller, Download, Flow, path
 
 Format = Literal["arrow", "parquet"]
 SUFFIXES: dict[str, Format] = {".parquet": "parquet", ".arrow": "arrow", ".arrows": "arrow"}
 
 
 class Exports(Caller):
-    """Of any size: they are written as they come."""
-
     @operation
     def export_examples(self, model: str, to: str | Path | BinaryIO, *, format: Format | None = None) -> Flow[int]:
-        """Write all examples in force to a file, which is named or open for writing bytes; how many bytes it has.
+        """Write all active examples to a file, and return its size in bytes. ``to`` is a path or an open binary file.
 
-        The format is that of the file's name, unless it is given: Parquet, or an Arrow stream. The file has the columns
-        that ``add_examples`` takes, and never the subjects. A file that is named is there once it is whole.
+        The format, Parquet or an Arrow stream, follows from the suffix unless it is given. The file has the columns
+        that ``add_examples`` reads; subjects are not exported. A path appears only once the file is complete.
         """
         if not isinstance(to, str | Path):
             return (yield from self.download(model, to, format or "arrow"))
         form = format or SUFFIXES.get(Path(to).suffix.lower())
         if form is None:
-            raise ValueError(f"cannot tell the format by the name {to}: give 'arrow' or 'parquet'")
+            raise ValueError(f"Cannot infer the format from the name {to}. Pass format='arrow' or 'parquet'.")
         part = Path(f"{to}.{uuid4().hex[:8]}.part")
         try:
             with part.open("wb") as file:

@@ -1,7 +1,5 @@
-"""The bare verbs of HTTP, with JSON in and out.
-
-For bodies that somebody else wrote (the ``amend`` command sends files and specs as they are), and for what `operations`
-does not know.
+"""Plain HTTP requests, for prepared bodies (the ``amend`` command sends files and specs unchanged), and for endpoints
+that the other operations do not cover.
 """
 
 from __future__ import annotations
@@ -10,12 +8,11 @@ from typing import Any
 
 import httpx
 
-from amend.sansio import Call, Caller, Flow, Params, make_call, operation
+from amend.client_methods import operation
+from amend.requests import Call, Caller, Flow, Params, make_call
 
 
 class HttpMethods(Caller):
-    """Calls by path; errors and repetitions as for all others."""
-
     @operation
     def request(
         self,
@@ -28,7 +25,7 @@ class HttpMethods(Caller):
         content_type: str | None = None,
         accept: str | None = None,
     ) -> Flow[httpx.Response]:
-        """Any call: its successful answer."""
+        """Send any request and return the successful response."""
         return self.send(make_call(method, path, json, params, content, content_type, accept))
 
     @operation
@@ -36,11 +33,8 @@ class HttpMethods(Caller):
         return self.ask(Any, "GET", path, **params)
 
     @operation
-    def post(
-        self, path: str, json: Any = None, *, content: bytes | None = None, content_type: str | None = None
-    ) -> Flow[Any]:
-        response = yield from self.send(make_call("POST", path, json, content=content, content_type=content_type))
-        return self.read(Any, response)
+    def post(self, path: str, json: Any = None) -> Flow[Any]:
+        return self.ask(Any, "POST", path, json)
 
     @operation
     def patch(self, path: str, json: Any) -> Flow[Any]:

@@ -1,21 +1,20 @@
-"""Bringing a model that somebody already has."""
+"""Importing a fitted model of another library."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from amend import batches, estimators, responses
+from amend import estimators, example_batches, responses
+from amend.client_methods import operation
 from amend.errors import Conflict, Unavailable, UnreachableError
 from amend.operations.examples import ExampleOperations
-from amend.sansio import Flow, make_call, operation, path, without_none
+from amend.requests import Flow, make_call, path, without_none
 
 Spec = Mapping[str, Any]
 
 
 class Imports(ExampleOperations):
-    """From an estimator, or from bare numbers."""
-
     @operation
     def import_model(
         self,
@@ -29,41 +28,43 @@ class Imports(ExampleOperations):
         training: Spec | None = None,
         policy: Spec | None = None,
     ) -> Flow[responses.Job]:
-        """Create a model whose first version is a fitted estimator: scikit-learn's LogisticRegression, LinearSVC,
-        LinearRegression, Ridge, PoissonRegressor, MLPClassifier or MLPRegressor, a Pipeline of StandardScaler,
-        OneHotEncoder and ColumnTransformer that ends in one of them, or torch's Sequential of Linear and ReLU.
+        """Create a model whose first version is a fitted estimator.
 
-        ``examples`` are the rows it was fitted on: a frame, or columns (``{"x": array, "y": array}``), with ``target``
-        the name of the column that it predicts. ``id``, ``subject``, ``weight`` and ``split`` are as for
-        `add_examples`; without them rows are numbered, and all are trained on. Of a torch module say what it predicts
-        (``outputs={"kind": "classes", "values": [...]}``) and how it is penalised (``regularizer``).
+        Supported are scikit-learn's LogisticRegression, LinearSVC, LinearRegression, Ridge, PoissonRegressor,
+        MLPClassifier and MLPRegressor; a Pipeline of StandardScaler, OneHotEncoder and ColumnTransformer that ends in
+        one of them; and a torch Sequential of Linear and ReLU.
 
-        The answer is the job that measures the estimator on these rows, by one pass. Nothing is pickled. If something
-        is refused, no model is left behind; a call that broke off goes on when it is repeated.
+        ``examples`` are the rows that the estimator was fitted on: a frame, or columns (``{"x": array, "y": array}``).
+        ``target`` is the name of the target column. ``id``, ``subject``, ``weight`` and ``split`` are read as by
+        `add_examples`; without them, rows are numbered and all are used for training. For a torch module, pass its
+        target as ``outputs`` (``{"kind": "classes", "values": [...]}``) and its penalty as ``regularizer``.
+
+        Returns the job that evaluates the estimator with one pass over the rows. Nothing is pickled. If a request is
+        rejected, the model is deleted again; if the connection breaks, repeating the call continues the import.
         """
         inputs = estimators.describe_inputs(examples, target)
-        made = estimators.compose(estimator, inputs, outputs, None if regularizer is None else dict(regularizer))
+        fitted = estimators.compose(estimator, inputs, outputs, None if regularizer is None else dict(regularizer))
         body = {
-            **{"name": name, "input": made.input, "target": made.target},
-            **{"architecture": made.architecture, "regularizer": made.regularizer},
+            **{"name": name, "input": fitted.input, "target": fitted.target},
+            **{"architecture": fitted.architecture, "regularizer": fitted.regularizer},
             **without_none(
-                {"loss": made.loss, "class_weight": made.class_weight, "training": training, "policy": policy}
+                {"loss": fitted.loss, "class_weight": fitted.class_weight, "training": training, "policy": policy}
             ),
         }
         created = yield from self.begin_import(body)
         try:
-            # held: the policy would have it trained on what is there
+            # Held, so that the policy does not train the model on the first batches.
             yield from self.ask(responses.Model, "POST", path("models", name, "hold"))
-            yield from self.send_batches(responses.Added, "POST", name, batches.split(made.examples))
+            yield from self.send_batches(responses.Added, "POST", name, example_batches.split(fitted.examples))
             yield from self.ask(responses.Resumed, "POST", path("models", name, "resume"))
-            return (yield from Imports.import_weights.make(self, name, made.weights, made.units))
+            return (yield from Imports.import_weights.make(self, name, fitted.weights, fitted.units))
         except Exception as error:
             if created and not isinstance(error, UnreachableError | Unavailable):
                 yield from self.send(make_call("DELETE", path("models", name)))
             raise
 
     def begin_import(self, body: Spec) -> Flow[bool]:
-        """Create the model, unless a call before this one did and broke off; whether it is new."""
+        """Create the model, unless an interrupted call did so already. Returns whether it is new."""
         try:
             yield from self.ask(responses.Model, "POST", path("models"), body)
         except Conflict as error:
@@ -83,14 +84,14 @@ class Imports(ExampleOperations):
     def import_weights(
         self, model: str, weights: Sequence[float], units: Mapping[str, Sequence[float]] | None = None
     ) -> Flow[responses.Job]:
-        """Make the first version of a model of its weights, flat; ``units`` are ``mean`` and ``scale`` of a table's
-        number columns."""
+        """Create the first version of a model from its flat weights. ``units`` are the ``mean`` and ``scale`` of the
+        number columns of a table."""
         body = {"weights": weights, **without_none({"units": units})}
         return self.ask(responses.Job, "POST", path("models", model, "imports"), body)
 
 
 def matches(found: Any, given: Any) -> bool:
-    """Whether a part of a model is what was asked for; the service adds defaults.
+    """Whether a part of a model equals the requested one, apart from defaults that the service adds.
 
     >>> matches({"kind": "linear", "degree": 1}, {"kind": "linear"}), matches({"kind": "mlp"}, {"kind": "linear"})
     (True, False)

@@ -1,4 +1,4 @@
-"""Keys, and whether the service is ready."""
+"""API keys, and the readiness of the service."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from typing import Any
 import httpx
 
 from amend import responses
+from amend.client_methods import listing, operation
 from amend.errors import UnreachableError
-from amend.sansio import Call, Caller, Flow, Pages, list_of, listing, operation, path
+from amend.requests import Call, Caller, Flow, Pages, list_of, path
 from amend.waiting import id_of
 
 
 class Keys(Caller):
-    """What an operator asks."""
-
     @operation
     def create_key(
         self,
@@ -25,8 +24,8 @@ class Keys(Caller):
         models: Iterable[str] | None = None,
         expires: datetime | timedelta | None = None,
     ) -> Flow[responses.IssuedKey]:
-        """Issue a key, for all models or some, for good or until it ``expires``. Keep the answer: the service stores a
-        hash only.
+        """Create an API key for all or some models, with an optional expiry. Store the returned key: the service keeps
+        only a hash.
         """
         reach = None if models is None else list_of(models)
         body: dict[str, Any] = {"name": name, "scopes": list_of(scopes), "models": reach}
@@ -37,18 +36,18 @@ class Keys(Caller):
 
     @listing
     def keys(self) -> Pages[responses.Key]:
-        """The keys in use."""
+        """Iterate over the API keys."""
         return Pages(responses.Key, path("keys"))
 
     @operation
     def revoke_key(self, key: responses.Key | str) -> Flow[None]:
-        """Revoke a key: it is refused from then on."""
+        """Revoke an API key with immediate effect."""
         yield from self.send(Call("DELETE", path("keys", id_of(key))))
 
     @operation
     def readiness(self) -> Flow[responses.Readiness]:
-        """Whether database, broker, worker and MLflow are there, and which is not. Asked once, not repeated."""
+        """Whether database, broker, worker and MLflow are available. Sent once, without retries."""
         outcome = yield Call("GET", "/readyz")
         if isinstance(outcome, httpx.Response):
             return self.read(responses.Readiness, outcome)
-        raise UnreachableError(f"cannot reach {self.url}: {outcome}")
+        raise UnreachableError(f"Cannot reach {self.url}: {outcome}.")

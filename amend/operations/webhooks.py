@@ -1,4 +1,4 @@
-"""Webhooks: who is told of events."""
+"""Webhooks and their deliveries."""
 
 from __future__ import annotations
 
@@ -6,34 +6,33 @@ import time
 from collections.abc import Iterable
 
 from amend import responses
-from amend.sansio import Call, Caller, Flow, Pages, Pause, list_of, listing, operation, path
+from amend.client_methods import listing, operation
+from amend.requests import Call, Caller, Flow, Pages, Pause, list_of, path
 from amend.waiting import id_of
 
 POLL_SECONDS = 0.5
 
 
 class Webhooks(Caller):
-    """What can be done with webhooks."""
-
     @operation
     def create_webhook(self, url: str, events: Iterable[str] | None = None) -> Flow[responses.CreatedWebhook]:
-        """Have events sent to an address, all or some. Keep the secret: the service does not show it again."""
+        """Send all or the given events to a URL. Store the returned secret: the service does not show it again."""
         body = {"url": url, "events": None if events is None else list_of(events)}
         return self.ask(responses.CreatedWebhook, "POST", path("webhooks"), body)
 
     @listing
     def webhooks(self) -> Pages[responses.Webhook]:
-        """The webhooks, and which of them fail or are disabled."""
+        """Iterate over the webhooks."""
         return Pages(responses.Webhook, path("webhooks"))
 
     @operation
     def delete_webhook(self, webhook: responses.Webhook | str) -> Flow[None]:
-        """Send nothing there any more."""
+        """Delete a webhook."""
         yield from self.send(Call("DELETE", path("webhooks", id_of(webhook))))
 
     @operation
     def test_webhook(self, webhook: responses.Webhook | str, *, timeout: float = 30) -> Flow[responses.Delivery]:
-        """Have a ``ping`` sent, and wait for what comes of it; after ``timeout`` seconds it is still ``pending``."""
+        """Send a ``ping`` and wait for its delivery. After ``timeout`` seconds its state is still ``pending``."""
         place, end = path("webhooks", id_of(webhook)), time.monotonic() + timeout
         sent = yield from self.ask(responses.Delivery, "POST", f"{place}/test")
         while sent.state == "pending" and time.monotonic() < end:
@@ -44,5 +43,5 @@ class Webhooks(Caller):
 
     @listing
     def deliveries(self, webhook: responses.Webhook | str) -> Pages[responses.Delivery]:
-        """What a webhook was told, or is to be told, in the last seven days; the newest first."""
+        """Iterate over the deliveries of the last seven days, newest first."""
         return Pages(responses.Delivery, path("webhooks", id_of(webhook), "deliveries"))

@@ -1,27 +1,33 @@
-"""What all answers share: their base, a page of a list, and why something failed."""
+"""Response types that are not generated from the OpenAPI document."""
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypedDict, TypeVar
 
 import msgspec
 
 T = TypeVar("T")
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """Base of all answers."""
+class Response(msgspec.Struct, frozen=True):
+    """Base class of all responses."""
 
 
-class Page(Answer, Generic[T], frozen=True):
-    """One page of a list; ``next`` is the cursor of the page after it."""
+class Page(Response, Generic[T], frozen=True):
+    """One page of a list; ``next`` is the cursor of the next page."""
 
     items: list[T]
     next: str | None = None
 
 
-class Failure(Answer, frozen=True):
-    """Why a job failed, or an erasure in one model."""
+class ExportedExample(TypedDict):
+    """A subject's example: in force, or removed and not deleted yet."""
 
-    code: str
-    detail: str
+    model: str
+    id: str
+    x: Any
+    y: int | float | str
+    weight: float
+    split: str
+    position: int
+    in_force: bool

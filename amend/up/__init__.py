@@ -1,1 +1,1 @@
-"""Keeping a set of processes running: what ``amend up`` is made of. Which processes, ``amend.up.stack`` decides."""
+"""``amend up``: starts and supervises all processes of Amend on this machine. `stack` defines the processes."""

@@ -1,8 +1,9 @@
-"""``python guard.py``: ends what a supervisor leaves behind when it is killed and cannot do it itself.
+"""``python guard.py``: kills the processes of a supervisor that was killed itself.
 
-Its standard input is a pipe from the supervisor: ``+GROUP`` and ``-GROUP`` tell which process groups run. The pipe ends
-with the supervisor, whatever ended it; then the groups are killed. A signal at the parent's death (Linux) would reach
-neither grandchildren nor another system. Run as a file, for it must start at once and need little memory.
+Standard input is a pipe from the supervisor, on which ``+GROUP`` and ``-GROUP`` add and remove process groups. When the
+supervisor ends, for whatever reason, the pipe closes and the guard kills the remaining groups. Linux can send a signal
+on a parent's death, but it does not reach grandchildren and is not portable. The guard runs as a plain file so that it
+starts quickly and needs little memory.
 """
 
 import os
@@ -12,7 +13,7 @@ import time
 from contextlib import suppress
 
 KILL_TIMEOUT_SECONDS = 5.0
-"""For killed processes to be gone; until then, the supervisor's lock is kept."""
+"""How long to wait for killed processes to end. The guard holds the supervisor's lock until then."""
 
 
 def main() -> None:
@@ -28,7 +29,7 @@ def main() -> None:
 
 
 def kill(group: int) -> bool:
-    """Whether there was somebody to kill."""
+    """Kill a process group. Returns whether it still existed."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(group, signal.SIGKILL)
         return True

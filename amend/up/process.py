@@ -1,6 +1,4 @@
-"""One process that a supervisor keeps running, with its log file and the memory of how it did."""
-
-from __future__ import annotations
+"""One supervised process, with its log file and its history of failures."""
 
 import os
 import shutil
@@ -12,17 +10,18 @@ from contextlib import suppress
 from pathlib import Path
 
 HEALTHY_AFTER_SECONDS = 30.0
-"""A process that ran for this long is healthy: earlier failures no longer count."""
+"""After this time a process counts as healthy, and earlier failures are forgotten."""
 MIN_RESTART_SECONDS, MAX_RESTART_SECONDS = 0.5, 60.0
-"""Before a process is restarted: doubled each time that it fails soon."""
+"""Delay before a restart; doubled with each failure in a row."""
 MAX_LOG_BYTES = 16 * 2**20
 """A larger log file is rotated."""
 
 
 class Process:
-    """A program with its arguments, and the process that runs it, if one does.
+    """A command, and the process that runs it, if any.
 
-    It leads a process group of its own: a Ctrl-C in the terminal is not for it, and what it started ends with it.
+    The process leads its own process group: Ctrl-C in the terminal does not reach it, and its children are killed with
+    it.
     """
 
     def __init__(
@@ -32,21 +31,21 @@ class Process:
         log: Path,
         environment: Mapping[str, str],
         folder: Path | None = None,
-        patience: float = 10.0,
+        stop_timeout: float = 10.0,
     ) -> None:
         self.name, self.command, self.log = name, command, log
         self.environment, self.folder = dict(environment), folder
-        self.patience = patience
-        """Seconds that it has to end by itself."""
+        self.stop_timeout = stop_timeout
+        """Seconds that it has to end after SIGTERM."""
         self.process: subprocess.Popen[bytes] | None = None
         self.started = 0.0
         self.failures = 0
         self.restart_at = 0.0
 
     def start(self) -> int:
-        """Start the process; the number of its group."""
+        """Start the process and return the id of its group."""
         self.started = time.monotonic()
-        # to the end of the file, wherever that is: it moves when the log is kept short
+        # In append mode, since `limit_log` truncates the file while the process writes to it.
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 self.command,
@@ -63,7 +62,7 @@ class Process:
         return self.process is not None and self.process.poll() is None
 
     def note_failure(self) -> float:
-        """Note that it ended without being told to; the pause before the next start."""
+        """Record an unexpected end, and return the delay before the restart."""
         now = time.monotonic()
         self.failures = 1 if now - self.started >= HEALTHY_AFTER_SECONDS else self.failures + 1
         pause = min(MIN_RESTART_SECONDS * 2.0 ** (self.failures - 1), MAX_RESTART_SECONDS)
@@ -75,21 +74,21 @@ class Process:
             self.process.terminate()
 
     def kill(self) -> None:
-        """End the process and all that it started, if anything is left of them."""
+        """Kill the process and its children."""
         if self.process is not None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.process.pid, signal.SIGKILL)
 
     def rotate_log(self) -> None:
-        """Begin a new log file, and keep the last one."""
+        """Start a new log file and keep the previous one."""
         with suppress(FileNotFoundError):
             self.log.replace(previous_log(self.log))
 
     def limit_log(self) -> None:
-        """Turn a log file that grew too large. The process goes on writing to it, so it is emptied, not replaced."""
+        """Rotate a large log file. The process has it open, so it is copied and truncated, not replaced."""
         with suppress(OSError):
             if self.log.stat().st_size > MAX_LOG_BYTES:
-                with suppress(OSError):  # on a full disk none is kept
+                with suppress(OSError):  # a full disk has no room for the copy
                     shutil.copyfile(self.log, previous_log(self.log))
                 os.truncate(self.log, 0)
 

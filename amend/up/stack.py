@@ -1,22 +1,20 @@
-"""Which parts Amend has on this machine, how each is started, and where they are reached."""
-
-from __future__ import annotations
+"""The processes of ``amend up``: commands, environments, addresses and the order in which they stop."""
 
 import os
 import secrets
 import sys
 from pathlib import Path
 
-from amend.up.home import CannotStart, free_ports
+from amend.up.preflight import CannotStart, free_ports
 from amend.up.process import Process
 
 LOOPBACK = "127.0.0.1"
 SECRETS_FOLDER = Path(os.environ.get("AMEND_SECRETS", "/run/secrets"))
-"""Where the processes look for settings that are not in the environment."""
+"""Folder in which the processes look for settings that are not in the environment."""
 
 
 class Stack:
-    """The parts, by the settings in the environment. CannotStart if they would not run."""
+    """The processes, configured by the environment. Raises CannotStart if they could not run."""
 
     def __init__(self, home: Path) -> None:
         self.home, self.logs = home, home / "logs"
@@ -30,52 +28,52 @@ class Stack:
         self.environment = os.environ | {"AMEND_HOME": str(home), "AMEND_PORT": str(ports["AMEND_PORT"])}
         self.mlflow_url = ""
         self.mlflow_key = home / "mlflow.key"
-        """The file with MLflow's password, unless another was given."""
+        """The file with MLflow's password, unless AMEND_MLFLOW_PASSWORD is set."""
         if "mlflow" not in self.elsewhere:
             self.mlflow_url = f"http://{LOOPBACK}:{ports['AMEND_MLFLOW_PORT']}"
             password = read_setting("mlflow_password") or load_password(self.mlflow_key)
             self.environment |= {"AMEND_MLFLOW_URL": self.mlflow_url, "AMEND_MLFLOW_PASSWORD": password}
 
         self.migrate = self.part("migrate", "migrations")
-        # Nothing new comes in and nothing new is ordered; then running work ends; then what that needs.
+        # In the order of stopping: first the sources of new work, then the worker, then what the worker needs.
         self.stages = [
             [self.part("service", "service"), self.part("scheduler", "worker.scheduler")],
-            [self.part("worker", "worker", patience=seconds_to_stop() + 15)],
+            [self.part("worker", "worker", stop_timeout=seconds_to_stop() + 15)],
         ]
         self.independent: list[Process] = []
-        """Those that do not wait for the database to be ready; MLflow takes the longest."""
+        """Processes that do not need the database and start first; MLflow takes longest."""
         if "mlflow" not in self.elsewhere:
             self.independent.append(self.mlflow(ports["AMEND_MLFLOW_PORT"]))
         if "broker" not in self.elsewhere:
             self.independent.append(self.part("broker", "worker.broker"))
         self.stages += [[part] for part in self.independent]
 
-    def part(self, name: str, module: str, patience: float = 15.0) -> Process:
-        # -P: a folder named like the module in the user's directory is not ours
+    def part(self, name: str, module: str, stop_timeout: float = 15.0) -> Process:
+        # -P: otherwise a folder of the same name in the current directory would be run instead.
         command = [sys.executable, "-P", "-m", module]
-        return Process(name, command, self.logs / f"{name}.log", self.environment, patience=patience)
+        return Process(name, command, self.logs / f"{name}.log", self.environment, stop_timeout=stop_timeout)
 
     def mlflow(self, port: int) -> Process:
         folder = self.home / "mlflow"
         if "%" in str(folder):
-            # it would write there, but look elsewhere for what it is to delete
-            raise CannotStart(f"AMEND_HOME: MLflow misreads a % in the name of a folder: {self.home}")
+            # MLflow writes to this path but decodes it when it deletes files.
+            raise CannotStart(f"AMEND_HOME: MLflow does not support % in a path: {self.home}. Choose another.")
         folder.mkdir(exist_ok=True)
-        command = [sys.executable, "-P", "-m", "amend.up.tracking", str(folder), str(port)]
-        # our other secrets are none of its business
+        command = [sys.executable, "-P", "-m", "amend.up.mlflow_server", str(folder), str(port)]
+        # MLflow must not see Amend's other secrets.
         ours = {name for name in self.environment if name.startswith("AMEND_")} - {"AMEND_MLFLOW_PASSWORD"}
         environment = {name: value for name, value in self.environment.items() if name not in ours}
         return Process("mlflow", command, self.logs / "mlflow.log", environment, folder)
 
 
 def read_setting(setting: str) -> str:
-    """What the user has set, where the parts will find it; empty, if nothing."""
+    """A setting from the environment or the secrets folder; empty if it is not set."""
     file = SECRETS_FOLDER / f"amend_{setting}"
     return os.environ.get(f"AMEND_{setting.upper()}") or (file.read_text().strip() if file.is_file() else "")
 
 
 def load_password(file: Path) -> str:
-    """The password in a file; a new one if there is none. Nobody else makes one meanwhile: the folder is ours."""
+    """Read the password from a file, or create it. The lock on the home folder prevents a race."""
     found = file.read_text().strip() if file.exists() else ""
     if not found:
         found, new = secrets.token_urlsafe(32), file.with_suffix(".new")
@@ -86,7 +84,7 @@ def load_password(file: Path) -> str:
 
 
 def url_host(host: str) -> str:
-    """The host by which a server on this machine is reached, as it stands in a URL.
+    """The host, as written in a URL, at which a server on this machine is reached.
 
     >>> [url_host(host) for host in ("127.0.0.1", "0.0.0.0", "::", "fd00::7")]
     ['127.0.0.1', '127.0.0.1', '[::1]', '[fd00::7]']
@@ -97,6 +95,6 @@ def url_host(host: str) -> str:
 
 def seconds_to_stop() -> float:
     try:
-        return float(os.environ.get("AMEND_STOP_SECONDS") or 8)
+        return float(os.environ.get("AMEND_SHUTDOWN_TIMEOUT") or 8)
     except ValueError:
-        return 8.0  # the migration will say that it is wrong
+        return 8.0  # the migration reports the invalid setting

@@ -1,4 +1,4 @@
-"""`amend bench engine`: what an adaptation costs and how good it is, beside everything that could be done instead.
+"""`amend bench engine`: the cost and quality of adaptations, compared with the alternatives.
 
 Each part is one table with its yardsticks, and ends by saying which targets are met.
 """
@@ -21,12 +21,12 @@ WIDTH = 190
 
 @dataclass(frozen=True)
 class Options:
-    """What the command was told."""
+    """The options of the command."""
 
     data: Path | None
     """A folder with mnist.npz; without it data are generated, and networks learn scikit-learn's digits."""
     rows: int
-    """Of the largest anchored model."""
+    """Number of rows of the largest dense model."""
     seeds: int
     quick: bool
 
@@ -53,7 +53,7 @@ def parts() -> dict[str, Callable[[Options], Iterator[Report]]]:
 
 
 def run(options: Options, only: str, json: Path | None, figures: Path | None) -> None:
-    """Run all parts whose name contains `only`; what is done is written at once."""
+    """Run all parts whose name contains `only`; results are written as soon as a part is done."""
     console = Console()
     if not console.is_terminal:
         console.width = WIDTH

@@ -1,4 +1,4 @@
-"""GLMs whose Hessian fits: the cost of a change, certified without a look at the past, as the past grows.
+"""GLMs whose Hessian fits in memory: the cost of a change that is certified without a pass, as the past grows.
 
 Rows are laid out so that whatever is retained is a slice of them, and nothing is copied:
 
@@ -19,9 +19,9 @@ from bench.engine.clock import timed
 from bench.engine.data import Array, Rows, logistic_rows, spec_of
 from bench.engine.refits import Refitter, distance, exact_optimum, first_tolerance
 from bench.engine.tables import Report, Row, Target, largest, smallest
+from bench.paper.objective.adaptation import adapt_by
+from bench.paper.objective.methods import PAPER, REPLAY
 from core.kprior import (
-    PAPER,
-    REPLAY,
     AddData,
     MemoryPolicy,
     RemoveData,
@@ -38,11 +38,11 @@ from core.kprior import (
 DIM, DELTA, CHANGES = 64, 1.0, 100
 TOLERANCE = 0.01
 DEFAULT = 1e-4
-"""scikit-learn's own tolerance: for many rows it is content with the old weights."""
+"""scikit-learn's default tolerance; with many rows it accepts the old weights."""
 JOBS = 50
 REPEATS = 5
 CHEAP = 100_000
-"""Rows up to which the paper's mode and replay are tried, too: each needs a pass for its memory."""
+"""Number of rows up to which the paper's K-prior and replay are run, too; each needs a pass to select its memory."""
 COLUMNS = {
     "rows": "rows|,d",
     "change": "change|",
@@ -75,7 +75,7 @@ class Shift:
     come: Rows
     retained: Rows
     stays: Rows
-    """What is retained, without what is added."""
+    """The retained rows without the added ones."""
 
     @property
     def tasks(self) -> list[Task]:
@@ -83,7 +83,7 @@ class Shift:
 
 
 def generate_rows(count: int, jobs: int) -> Rows:
-    """`count` rows of a base model, with what is added before and after them."""
+    """`count` rows of a base model, with rows to add before and after them."""
     rows = logistic_rows(count + CHANGES * (1 + jobs), DIM)
     x, y = rows.x, rows.y
     base = slice(CHANGES, CHANGES + count)
@@ -106,7 +106,7 @@ def shifts(rows: Rows, count: int) -> Iterator[Shift]:
 
 
 def adapt_and_certify(state: State, result: Result, shift: Shift) -> tuple[Result, float, int]:
-    """What a job does: adapt, and refine where the bound is above the tolerance; the bound, and the passes."""
+    """Adapt, and refine if the bound exceeds the tolerance, as a job does; returns the bound and the passes, too."""
     adapted = adapt(state, result.memory, shift.tasks)
     found = adapted.certificate
     if found is not None and found.relative is not None and found.relative <= TOLERANCE:
@@ -123,13 +123,13 @@ def free_bound(base: Result, shift: Shift) -> float | None:
 
 
 def weights(state: State) -> Array:
-    """(K, D + 1) as NumPy has them."""
+    """(K, D + 1) as a NumPy array."""
     found: Array = state.w.view(state.predictor.family.outputs, -1).double().numpy()
     return found
 
 
 def compare(base: Result, shift: Shift) -> Row:
-    """One change at one number of rows, with all yardsticks."""
+    """One change with one number of rows, and all comparisons."""
     times = []
     for _ in range(REPEATS):
         with timed() as spent:
@@ -157,13 +157,13 @@ def compare(base: Result, shift: Shift) -> Row:
         policy = MemoryPolicy(select=Select.CURVATURE)
         chosen = reselect(base.state, shift.stays, policy)
         for name, method in (("paper", PAPER), ("replay", REPLAY)):
-            tried = adapt(chosen.state, chosen.memory, shift.tasks, method=method, policy=policy)
+            tried = adapt_by(method, chosen.state, chosen.memory, shift.tasks, policy=policy)
             row[name] = distance(weights(tried.state), truth)
     return row
 
 
 def refits(row: Row, shift: Shift, old: Array, truth: Array) -> None:
-    """scikit-learn, as near to the truth as ours is certified to be: from the old weights, and from scratch."""
+    """scikit-learn, to the precision that our certificate states: from the old weights, and from scratch."""
     for name, start in (("warm", old), ("cold", None)):
         tolerance = first_tolerance(shift.retained, DELTA, float(np.linalg.norm(truth)), 1.0)
         for dtype in (np.float32, np.float64):  # single precision is faster, where it is enough
@@ -179,7 +179,7 @@ def refits(row: Row, shift: Shift, old: Array, truth: Array) -> None:
 
 
 def chain(rows: Rows, base: Result, count: int, jobs: int) -> Row:
-    """Random changes in a row, one job each: passes, time per job, the largest bound."""
+    """A sequence of random changes, one job each: passes, time per job, largest bound."""
     times, bounds, passes, result = [], [], 0, base
     for job in range(jobs):
         begin = CHANGES * (job + 1)
@@ -228,7 +228,7 @@ def run(max_rows: int, quick: bool) -> Report:
 
 
 def targets(rows: list[Row], jobs: int) -> list[Target]:
-    """Those of the issue."""
+    """The targets of the benchmark."""
     single = [row for row in rows if "warm" in row]
     random = [row for row in single if row["change"] == "random"]
     million = [row for row in random if row["rows"] == 10**6]

@@ -1,4 +1,4 @@
-"""CPU seconds of one thread: what both sides of every comparison are measured in."""
+"""CPU seconds of one thread, the unit of every comparison."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 @dataclass
 class Spent:
-    """What a block of code took; filled in when it ends."""
+    """The time that a block of code took; set when it ends."""
 
     cpu: float = 0.0
     wall: float = 0.0
@@ -21,7 +21,7 @@ class Spent:
 
 @contextmanager
 def timed() -> Iterator[Spent]:
-    """Time a block in CPU seconds of this process, and in seconds on the wall."""
+    """Time a block in CPU seconds of this process and in wall-clock seconds."""
     spent, cpu, wall = Spent(), time.process_time(), time.perf_counter()
     try:
         yield spent

@@ -1,4 +1,4 @@
-"""What the tables are measured on: generated rows of any number, generated embeddings, MNIST, digits."""
+"""The data: any number of generated rows, generated embeddings, MNIST, digits."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Rows:
         return Examples(torch.arange(len(self)) + self.first, *self._tensors(slice(None)))
 
     def moved_to_front(self, chosen: Array) -> Rows:
-        """The same rows, the chosen ones first: what is left is then a slice."""
+        """The same rows with the chosen ones first, so that the remaining rows are a slice."""
         rest = np.ones(len(self), bool)
         rest[chosen] = False
         order = np.concatenate([chosen, np.nonzero(rest)[0]])
@@ -63,7 +63,7 @@ class Rows:
 
 
 def logistic_rows(count: int, dim: int, seed: int = 0) -> Rows:
-    """Correlated features and noisy labels, made piece by piece: no more memory than the rows themselves."""
+    """Correlated features and noisy labels, generated in pieces to save memory."""
     random = np.random.default_rng(seed)
     truth = random.standard_normal(dim).astype(np.float32) * 0.3
     x, y = np.empty((count, dim), np.float32), np.empty(count, np.int64)
@@ -125,7 +125,7 @@ def digits() -> tuple[Rows, Rows]:
 def spec_of(
     dim: int, classes: int, delta: float, penalize_bias: bool, architecture: Architecture | None = None
 ) -> Spec:
-    """A model of these rows, linear unless it is told otherwise."""
+    """A model of these rows, linear by default."""
     target: Target = {"kind": "binary"} if classes == 2 else {"kind": "classes", "values": list(range(classes))}
     return {
         "input": {"kind": "vector", "dim": dim},

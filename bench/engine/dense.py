@@ -1,4 +1,4 @@
-"""A binary model of some hundred weights: where gathering curvature is dear, and a warm refit is cheap."""
+"""A binary model with some hundred weights, for which curvature is expensive and a warm refit is cheap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Networks: what the adaptation is held against. Batch from several seeds, and warm descent with a tuned rate."""
+"""Networks: the alternatives to adaptation, retrains from several seeds and warm descent with a tuned learning rate."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from core.kprior import Cost, Examples, Predictor, Result, State, Training, trai
 from core.kprior.model.regularizers import regularizer_of
 from core.kprior.model.spec import Spec
 from core.kprior.objective.transfer import transplant
-from core.kprior.solvers.budget import descend
+from core.kprior.solvers.budget import Cooling, MeanPenalty, descend
 
 RATES = (5e-4, 1e-3, 2e-3, 4e-3)
 BATCH = 64
 MULTIPLES = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
-"""Of ours: the row visits that a warm descent is given, one after the other, until it is as good."""
+"""Multiples of our row visits that a warm descent is given in turn, until it is as good."""
 
 
 class Network(NamedTuple):
-    """A network as it predicts."""
+    """The predictions of a network."""
 
     predictor: Predictor
     w: Tensor
@@ -57,7 +57,7 @@ class Trained:
 
 
 class Trainings:
-    """Trainings from scratch, each made once: tasks share bases and retrains."""
+    """A cache of trainings from scratch: tasks share bases and retrains."""
 
     def __init__(self, training: Training) -> None:
         self.training = training
@@ -74,7 +74,7 @@ class Trainings:
 
 
 class Warm(NamedTuple):
-    """A warm descent that was good enough, or the longest one with the best of the rates."""
+    """A warm descent that was good enough, or else the longest one with the best learning rate."""
 
     network: Network
     visits: int
@@ -86,7 +86,7 @@ class Warm(NamedTuple):
 def warm_descent(
     start: State, spec: Spec, steps: Iterable[Examples], visits: list[int], rate: float, seed: int
 ) -> tuple[Network, float, int]:
-    """Go on from the old weights on all retained rows, true labels, after each step of a task; CPU seconds, visits."""
+    """Descend from the old weights on all retained rows, after each job of a task; CPU seconds, row visits."""
     predictor, w, cost = start.predictor, start.w, Cost()
     cpu = 0.0
     for rows, max_visits in zip(steps, visits, strict=True):
@@ -98,7 +98,7 @@ def warm_descent(
             step_loss = minibatch_loss(predictor, rows, seed)
             regularizer = regularizer_of(spec["regularizer"], predictor)
             count = max(1, max_visits // BATCH)
-            w = descend(w, step_loss, count, cost, rate=rate, regularizer=regularizer, count=len(rows)).w
+            w = descend(w, step_loss, count, cost, cooling=Cooling(rate), penalty=MeanPenalty(regularizer, len(rows))).w
         cpu += spent.cpu
     return Network(predictor, w), cpu, cost.backward_passes
 
@@ -119,7 +119,7 @@ def minibatch_loss(predictor: Predictor, rows: Examples, seed: int) -> Callable[
 def cheapest_warm(
     task: NetworkTask, start: State, ours: list[int], lack: Callable[[Network], float], seed: int
 ) -> Warm:
-    """The fewest row visits with which a warm descent is as good as ours, at whatever rate does best.
+    """The fewest row visits with which a warm descent is as good as ours, with the best learning rate.
 
     `lack` tells how far a network is from that, zero or less if it is there; `ours` are our visits in each job.
     """

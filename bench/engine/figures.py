@@ -1,4 +1,4 @@
-"""Pictures of the tables in which one says more than the figures."""
+"""Figures of some tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WAYS = {"nothing": GREY, "ours": RED, "warm, as good": ORANGE, "Batch": "black"}
 
 
 def draw(reports: list[Report], folder: Path) -> list[Path]:
-    """One picture of all reports of a name, if there is one: the paths that were written."""
+    """Draw the figure of the reports with a name, if there is one; returns the paths that were written."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -33,7 +33,7 @@ def draw(reports: list[Report], folder: Path) -> list[Path]:
 
 
 def draw_anchored(plt: Any, rows: list[Row]) -> Any:
-    """Seconds against rows; and the bound along the chain of jobs."""
+    """Seconds by number of rows, and the bound along the chain of jobs."""
     image, (left, right) = plt.subplots(1, 2, figsize=(11, 3.6), constrained_layout=True)
     for change, style in (("random", "-"), ("biased", "--")):
         here = [row for row in rows if row["change"] == change]
@@ -56,7 +56,7 @@ def draw_anchored(plt: Any, rows: list[Row]) -> Any:
 
 
 def draw_wide(plt: Any, rows: list[Row]) -> Any:
-    """CPU seconds of each step, ours beside the refits."""
+    """CPU seconds of each step, ours and the refits."""
     image, axis = plt.subplots(figsize=(7, 3.4), constrained_layout=True)
     for i, (key, colour, name) in enumerate(
         (("cpu", RED, "Amend"), ("warm", ORANGE, "scikit-learn, warm"), ("cold", GREY, "scikit-learn, cold"))
@@ -70,7 +70,7 @@ def draw_wide(plt: Any, rows: list[Row]) -> Any:
 
 
 def draw_networks(plt: Any, rows: list[Row]) -> Any:
-    """Disagreement with Batch and row visits, task by task; the floor as a line."""
+    """Disagreement with the retrain and row visits for each task, with the floor as a line."""
     image, (above, below) = plt.subplots(2, 1, figsize=(11, 6), constrained_layout=True, sharex=True)
     tasks = list(dict.fromkeys(row["task"] for row in rows))
     for i, (way, colour) in enumerate(WAYS.items()):

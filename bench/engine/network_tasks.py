@@ -1,4 +1,4 @@
-"""What happens to the networks: biased changes first of all, where doing nothing is no answer."""
+"""The tasks of the networks: mainly biased changes, for which doing nothing is not an option."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from core.kprior import AddData, ChangeModel, ChangeRegularizer, Examples, Remov
 from core.kprior.model.spec import Architecture, Input, Spec
 
 NEW, GONE, WRONG, ADDED, DAYS = 9, 8, 0.01, 0.1, 10
-"""The class that is added, the one that is removed; the share of wrong labels, and of added rows."""
+"""The added class, the removed class, and the fractions of wrong labels and of added rows."""
 DELTA, OTHER_DELTA = 1.0, 5.0
 HOLDOUT_FRACTION = 0.2
-"""Test rows that the engine may see; the others judge it."""
+"""Test rows that the engine uses as its holdout; the others evaluate it."""
 
 
 @dataclass(frozen=True)
 class Images:
-    """Rows to learn from, a holdout to look at, and rows to judge by."""
+    """Training rows, holdout rows and test rows."""
 
     name: str
     train: Examples
@@ -60,7 +60,7 @@ def images(data: Path | None, pixels: bool, max_rows: int | None = None) -> Imag
 
 @dataclass(frozen=True)
 class NetworkTask:
-    """One change of a network, in one job or several, and what is left in the end."""
+    """One change of a network, in one or several jobs, and the retained rows at the end."""
 
     name: str
     spec: Spec
@@ -84,7 +84,7 @@ class NetworkTask:
         return f"{json.dumps(spec, sort_keys=True)} {len(rows)} {int(rows.key.sum())} {labels}"
 
     def steps(self) -> Iterator[tuple[list[Task], Examples, Examples]]:
-        """Each job: its tasks, the rows that stay, and all that are retained after it."""
+        """Each job: its tasks, the old rows that are retained, and all rows that are retained after it."""
         rows = self.base
         for tasks in self.jobs:
             gone = [c.key for task in tasks if isinstance(task, RemoveData) for c in task.data]
@@ -100,7 +100,7 @@ def join_examples(parts: list[Examples]) -> Examples:
 
 
 def network_tasks(kind: str, data: Images) -> dict[str, Callable[[], NetworkTask]]:
-    """All tasks of an architecture by name; each is made when it is its turn."""
+    """All tasks of an architecture by name; each is created when it is run."""
     first: Architecture = {"kind": "mlp", "hidden": [100, 100]} if kind == "mlp" else {"kind": "lenet5"}
     spec, rows = data.spec(first), data.train
     label, count = rows.y.argmax(1), len(rows)

@@ -1,4 +1,4 @@
-"""Networks: every task against doing nothing, warm descent on all rows, paper mode, replay and Batch.
+"""Networks: every task compared with doing nothing, warm descent on all rows, the paper's K-prior, replay and retrains.
 
 There is no truth for a network: two retrains from different seeds differ, and by how much is the floor. A task in which
 doing nothing is already there proves nothing, and is marked.
@@ -17,9 +17,9 @@ from bench.engine.clock import timed
 from bench.engine.descents import Network, Trained, Trainings, cheapest_warm
 from bench.engine.network_tasks import Images, NetworkTask, images, network_tasks
 from bench.engine.tables import Report, Row, Target
+from bench.paper.objective.adaptation import adapt_by
+from bench.paper.objective.methods import PAPER, REPLAY
 from core.kprior import (
-    PAPER,
-    REPLAY,
     MemoryPolicy,
     Select,
     State,
@@ -33,10 +33,10 @@ from core.kprior.data.drawing import draw_from
 RETAINED_ROWS = 5_000
 """Retained rows that accuracy is measured on."""
 SLACK = 0.1
-"""Points that a warm descent may be worse than ours and still count as good."""
+"""Percentage points by which a warm descent may be worse than ours and still count as equally good."""
 MAX_STILL_NAMED, MAX_EXTRA_DISAGREEMENT = 5.0, 0.5
 LARGE = 20_000
-"""Rows from which on less CPU than a warm descent is asked for."""
+"""Number of rows from which the target is less CPU time than a warm descent."""
 TRAINING = {"mlp": Training(max_epochs=40), "lenet5": Training(max_epochs=15)}
 COLUMNS = {
     "way": "way|",
@@ -57,7 +57,7 @@ MEANS = ("accuracy", "disagreement", "still", "removed_loss", "unseen_loss", "au
 
 
 def figures_of(network: Network, task: NetworkTask, data: Images, batch: Network) -> Row:
-    """What can be said of a network in one task."""
+    """The metrics of a network in one task."""
     test, label = data.test, data.test.y.argmax(1)
     gone = torch.zeros(len(test), dtype=torch.bool) if task.gone is None else label == task.gone
     said, theirs = network.decide(test.x), batch.decide(test.x)
@@ -80,12 +80,12 @@ def figures_of(network: Network, task: NetworkTask, data: Images, batch: Network
 
 
 def percent(hits: torch.Tensor, among: torch.Tensor | None = None) -> float:
-    """The share of rows that are hits."""
+    """The percentage of rows that are hits."""
     return 100 * float((hits if among is None else hits[among]).double().mean())
 
 
 def ours(task: NetworkTask, base: Trained, data: Images, seed: int) -> tuple[Network, Row, list[int]]:
-    """Our adaptation, job after job; what it took in all, and row visits in each job."""
+    """Our adaptation, job after job; its total cost, and the row visits of each job."""
     result, cpu, visits, forward = base.result, 0.0, [], 0
     for tasks, stays, _ in task.steps():
         training = Training(seed=seed)
@@ -108,7 +108,7 @@ def ours(task: NetworkTask, base: Trained, data: Images, seed: int) -> tuple[Net
 
 
 def by_memory(task: NetworkTask, base: State, seed: int) -> dict[str, tuple[Network, Row]]:
-    """The paper's K-prior and replay with 2 % of the rows that stay, chosen as the paper does."""
+    """The paper's K-prior and replay with 2 % of the retained rows, selected as in the paper."""
     [(tasks, stays, _)] = task.steps()
     policy = MemoryPolicy(select=Select.CURVATURE, balance=True)
     out = {}
@@ -116,14 +116,14 @@ def by_memory(task: NetworkTask, base: State, seed: int) -> dict[str, tuple[Netw
         with timed() as spent:
             chosen = reselect(base, stays.chunks(10_000), policy, seed)
             training = Training(seed=seed)
-            found = adapt(chosen.state, chosen.memory, tasks, method=method, training=training, policy=policy)
+            found = adapt_by(method, chosen.state, chosen.memory, tasks, training=training, policy=policy)
         row = {"visits": found.cost.backward_passes, "passes": 1, "cpu": spent.cpu}
         out[name] = (Network.of(found.state), row)
     return out
 
 
 def compare(task: NetworkTask, data: Images, trainings: Trainings, seed: int, seeds: int) -> list[Row]:
-    """One task with one seed: a row for each way."""
+    """One task with one seed: one row for each method."""
     base_key, batch_key = task.keys()
     base = trainings.get(base_key, task.spec, task.base, seed)
     retrains = [
@@ -161,7 +161,7 @@ def compare(task: NetworkTask, data: Images, trainings: Trainings, seed: int, se
 
 
 def summary(rows: list[Row], points: float) -> list[Row]:
-    """Means over seeds, each way a row; the floor, and whether the task proves anything."""
+    """Means over seeds, one row for each method; the floor, and whether the task is conclusive."""
     out: list[Row] = []
     for way in dict.fromkeys(row["way"] for row in rows):
         here = [row for row in rows if row["way"] == way]
@@ -187,7 +187,7 @@ def summary(rows: list[Row], points: float) -> list[Row]:
 
 
 def reaches(row: Row, named: dict[str, Row], points: float) -> bool:
-    """Whether a way is as good as Batch: accuracy and disagreement."""
+    """Whether a method is as good as a retrain, by accuracy and disagreement."""
     batch, again = named["Batch"], named["Batch again"]
     short = max(points, abs(batch["accuracy"] - again["accuracy"]))
     near = row["disagreement"] <= again["disagreement"] + MAX_EXTRA_DISAGREEMENT
@@ -195,7 +195,7 @@ def reaches(row: Row, named: dict[str, Row], points: float) -> bool:
 
 
 def targets(rows: list[Row], count: int, points: float) -> list[Target]:
-    """Those of the issue."""
+    """The targets of the benchmark."""
     named = {row["way"]: row for row in rows}
     mine, warm, batch, again = (named[way] for way in ("ours", "warm, as good", "Batch", "Batch again"))
     below = batch["accuracy"] - mine["accuracy"]
@@ -214,7 +214,7 @@ def targets(rows: list[Row], count: int, points: float) -> list[Target]:
 
 
 def run(kind: str, data: Path | None, seeds: int, quick: bool) -> Iterator[Report]:
-    """Each task of an architecture: a table of its own, as it takes long."""
+    """One table for each task of an architecture, because each takes long."""
     max_rows = 2_000 if quick else None
     given = images(data, kind != "mlp", max_rows)
     trainings = Trainings(Training(max_epochs=30) if quick else TRAINING[kind])

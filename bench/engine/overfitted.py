@@ -1,4 +1,4 @@
-"""A network that knows its rows by heart, and must forget 500 of them: what an onlooker can tell by the losses."""
+"""An overfitted network that must forget 500 of its rows: can these be recognised by their losses?"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from core.kprior import RemoveData, Training
 
 DELTA = 1e-3
 LEARNING = Training(max_epochs=100, patience=None)
-"""Long after the labels are learnt."""
+"""Epochs, far more than the labels need."""
 COLUMNS = {
     "way": "way|",
     "removed_loss": "loss of\nremoved|.4f",
@@ -31,7 +31,7 @@ MEANS = tuple(COLUMNS)[1:]
 
 
 def forgetting(given: Images) -> NetworkTask:
-    """Few rows, hardly a penalty; random ones are removed."""
+    """Few rows and a tiny penalty; random rows are removed."""
     rows = given.train
     gone = torch.zeros(len(rows), dtype=torch.bool)
     gone[torch.randperm(len(rows), generator=torch.Generator().manual_seed(3))[: min(500, len(rows) // 10)]] = True
@@ -77,7 +77,7 @@ def run(data: Path | None, seeds: int, quick: bool) -> Report:
 
 
 def targets(rows: list[Row]) -> list[Target]:
-    """Those of the issue."""
+    """The targets of the benchmark."""
     named = {row["way"]: row for row in rows}
     mine, batch, nothing = named["ours"], named["Batch"], named["nothing"]
     ratio = mine["removed_loss"] / batch["removed_loss"]

@@ -1,4 +1,4 @@
-"""What anybody could do instead of adapting a GLM: scikit-learn's refit, from the old weights and from scratch.
+"""The alternatives to adapting a GLM: scikit-learn's refit, from the old weights and from scratch.
 
 At matched precision: its tolerance is tightened until the result is as good as Amend's is certified to be, and only the
 fit that just does it is counted, as if somebody had known the tolerance beforehand.
@@ -26,7 +26,7 @@ class Refit:
     cpu: float
     iterations: int
     precision: float
-    """As it was asked for: a distance or a bound, relative to the weights."""
+    """The distance or bound that was reached, relative to the weights."""
     tolerance: float
     matched: bool
     w: Array
@@ -43,7 +43,7 @@ class Refitter:
     dtype: type = np.float64
 
     def design(self) -> Array:
-        """The inputs as scikit-learn takes them; making them is not counted."""
+        """The inputs for scikit-learn; the time to create them is not counted."""
         if not self.penalize_bias:
             return np.ascontiguousarray(self.rows.x, self.dtype)
         x = np.empty((len(self.rows), self.rows.x.shape[1] + 1), self.dtype)
@@ -53,7 +53,7 @@ class Refitter:
     def matched(
         self, start: Array | None, wanted: float, precision: Callable[[Array], float], tolerance: float
     ) -> Refit:
-        """Fit until `precision` of the weights is `wanted`; `tolerance` is where the search begins."""
+        """Fit until `precision` of the weights is `wanted`; the search starts at `tolerance`."""
         x, best, loosest = self.design(), None, np.inf
         for _ in range(TRIES):
             found = self.fit(x, start, tolerance, precision, wanted)
@@ -94,12 +94,12 @@ class Refitter:
 
 
 def first_tolerance(rows: Rows, delta: float, size: float, wanted: float) -> float:
-    """Where to begin: scikit-learn ends when no entry of the gradient, over N, is above its tolerance."""
+    """The first tolerance: scikit-learn stops when no entry of the gradient, divided by N, exceeds its tolerance."""
     return wanted * delta * size / len(rows) / 5
 
 
 def gradient(rows: Rows, delta: float, penalize_bias: bool, w: Array) -> Array:
-    """Of the objective, in double precision and by other code than the engine's: (K, D + 1)."""
+    """The gradient of the objective (K, D + 1), in double precision and independent of the engine's code."""
     total = np.zeros_like(w)
     for start in range(0, len(rows), PIECE):
         part = rows[start : start + PIECE]
@@ -122,12 +122,12 @@ def penalty_of(dim: int, delta: float, penalize_bias: bool) -> Array:
 
 
 def relative_bound(rows: Rows, delta: float, w: Array) -> float:
-    """|gradient| / delta / |w|: where every weight is penalised it covers the relative distance to the optimum."""
+    """|gradient| / delta / |w|, which bounds the relative distance to the optimum if every weight is penalised."""
     return float(np.linalg.norm(gradient(rows, delta, True, w)) / delta / np.linalg.norm(w))
 
 
 def exact_optimum(rows: Rows, delta: float, penalize_bias: bool, start: Array) -> Array:
-    """The optimum by Newton's method in double precision: (K, D + 1), one row if binary. The truth of all distances."""
+    """The optimum by Newton's method in double precision: (K, D + 1), one row if binary. Distances refer to it."""
     w = start.astype(np.float64).copy()
     K, D = w.shape
     penalty = np.tile(penalty_of(D, delta, penalize_bias), K)
@@ -150,7 +150,7 @@ def exact_optimum(rows: Rows, delta: float, penalize_bias: bool, start: Array) -
 
 
 def means(f: Array) -> Array:
-    """What outputs (n, K) say: the chance of the second class where there is one output, else of each class."""
+    """Probabilities from outputs (n, K): of the second class if there is one output, otherwise of each class."""
     if f.shape[1] == 1:
         return 1 / (1 + np.exp(-f))
     odds = np.exp(f - f.max(1, keepdims=True))

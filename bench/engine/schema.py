@@ -1,4 +1,4 @@
-"""A column or a class comes, with a thousand rows that have it: certified, beside a refit from the old weights.
+"""A new column or class, with a thousand rows that have it: certified, and compared with a refit from the old weights.
 
 Rows are of a table of numbers. The refit is given the features as a design without those that are zero everywhere, and
 for weights that are new the best start that is known without a fit: none, and for a class its share among the rows.
@@ -26,7 +26,7 @@ from core.kprior.model.spec import Target as TargetSpec
 
 ROWS, NEW, COLUMN_COUNT, DELTA = 100_000, 1_000, 20, 1.0
 ROUNDS = 5
-"""Passes that a job may make."""
+"""The maximum number of passes of a job."""
 REPEATS = 5
 COLUMNS = {
     "change": "change|",
@@ -48,7 +48,7 @@ COLUMNS = {
 
 @dataclass(frozen=True)
 class Case:
-    """A change of the input or the target: the model before it, what comes, and all rows as they are then."""
+    """A change of the input or the target: the old model, the added rows, and all rows in the new form."""
 
     name: str
     spec: Spec
@@ -87,7 +87,7 @@ def examples_of(x: torch.Tensor, labels: torch.Tensor, classes: int, first: int 
 
 
 def draw_rows(count: int, columns: int, generator: torch.Generator) -> torch.Tensor:
-    """Numbers of which each is correlated with the one before, as in `logistic_rows`."""
+    """Numbers that are correlated with their predecessors, as in `logistic_rows`."""
     x = torch.randn(count, columns, generator=generator)
     x[:, 1:] += 0.5 * x[:, :-1].clone()
     return x
@@ -99,7 +99,7 @@ def draw_labels(logits: torch.Tensor, generator: torch.Generator) -> torch.Tenso
 
 
 def new_column(classes: int, count: int) -> Case:
-    """A column that old rows do not have: it is missing in them."""
+    """A new column, which is missing in old rows."""
     random, d = torch.Generator().manual_seed(0), COLUMN_COUNT
     truth = torch.randn(d + 1, classes, generator=random) / 2
     x, come = draw_rows(count, d, random), draw_rows(NEW, d + 1, random)
@@ -131,7 +131,7 @@ def new_class(classes: int, count: int) -> Case:
 
 
 def adapt_and_certify(base: Result, case: Case) -> Measurement:
-    """What a job does."""
+    """Adapt and certify, as a job does."""
     adapted = adapt(base.state, base.memory, case.tasks)
     if adapted.certificate is not None and adapted.certificate.meets(TOLERANCE):
         return Measurement(adapted.certificate, adapted.state, adapted.memory, None, None, adapted.cost)
@@ -140,7 +140,7 @@ def adapt_and_certify(base: Result, case: Case) -> Measurement:
 
 
 def compare(case: Case) -> Row:
-    """One change, with all yardsticks."""
+    """One change, with all comparisons."""
     base, times = train(case.spec, case.before), []
     for _ in range(REPEATS):
         with timed() as spent:
@@ -179,7 +179,7 @@ def compare(case: Case) -> Row:
 
 
 def old_weights(base: Result, case: Case, used: Array) -> Array:
-    """The old model's weights in the place of the new one's: what a refit can start from."""
+    """The old model's weights in the form of the new one, as the start of a refit."""
     kept = weights(base.state)
     size = len(used)
     made = np.zeros((1 if case.classes == 2 else case.classes, size))

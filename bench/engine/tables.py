@@ -1,4 +1,4 @@
-"""Tables of figures, and the targets of issue 14 that they meet or do not: both are computed, none is written down."""
+"""Tables of results, and whether they meet their targets."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Target:
-    """A figure and what it should be."""
+    """A result and its target."""
 
     name: str
     value: float | None
-    """None: not measured in this run."""
+    """None if it was not measured in this run."""
     limit: float
     at_least: bool = False
     """Whether more is better."""
@@ -61,7 +61,7 @@ class Report:
         return out
 
     def verdict(self) -> list[str]:
-        """What is met, what is not, what was not measured: a line each."""
+        """One line for each target: met, missed or not measured."""
         lines = []
         for words, wanted in (("met", True), ("NOT met", False), ("not measured", None)):
             found = [str(target) for target in self.targets if target.met is wanted]
@@ -77,13 +77,13 @@ class Report:
         console.print()
 
     def figures(self) -> dict[str, Any]:
-        """All of it, for machines."""
+        """Everything, as JSON."""
         targets = [{**asdict(target), "met": target.met} for target in self.targets]
         return {"name": self.name, "title": self.title, "rows": self.rows, "targets": targets, "notes": self.notes}
 
 
 def cell(value: Any, form: str) -> str:
-    """A figure as text; nothing for none."""
+    """A result as text; empty for None."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ""
     return format(value, form)

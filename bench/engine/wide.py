@@ -44,7 +44,7 @@ COLUMNS = {
 
 
 def problems(data: Path | None, quick: bool) -> dict[str, tuple[Callable[[], Rows], float]]:
-    """Rows, made when they are needed, and delta."""
+    """Rows, which are generated when needed, and delta."""
     if quick:
         return {"generated 128 x 10": (lambda: embeddings(128, 10, 3_000, 5.0), 10.0)}
     out: dict[str, tuple[Callable[[], Rows], float]] = {}
@@ -66,7 +66,7 @@ def run(data: Path | None, quick: bool) -> Iterator[Report]:
 
 
 def kernel(quick: bool) -> Report:
-    """A kernel model against scikit-learn on the same features, whose making is not counted there."""
+    """A kernel model compared with scikit-learn on the same features, without the time to compute these."""
     count, features, dim, delta = (3_000, 128, 5, 1.0) if quick else (100_000, 1_024, 20, 1.0)
     rows = curved_rows(count, dim)
     options: KernelArchitecture = {"kind": "kernel", "kernel": "rbf", "features": features, "lengthscale": dim**0.5}
@@ -116,7 +116,7 @@ def compare(name: str, title: str, spec: Spec, rows: Rows, design: Rows, delta: 
 def remove(
     base: Result, rows: Rows, design: Rows, chosen: np.ndarray, name: str, delta: float, tolerance: float
 ) -> Row:
-    """Remove rows, with all yardsticks. The keys stay those that the base was trained with."""
+    """Remove rows, with all comparisons. The keys stay those that the base was trained with."""
     stays = np.ones(len(rows), bool)
     stays[chosen] = False
     every = rows.examples()
@@ -147,7 +147,7 @@ def remove(
 
 
 def targets(rows: list[Row]) -> list[Target]:
-    """Those of the issue."""
+    """The targets of the benchmark."""
     training, random, half = rows
     return [
         Target("relative bound", largest(rows, "bound"), TOLERANCE),
@@ -160,7 +160,7 @@ def targets(rows: list[Row]) -> list[Target]:
 
 
 def million(quick: bool) -> Report:
-    """A million weights, in a process of its own: its peak memory can be told."""
+    """A million weights, in a separate process, so that its peak memory can be measured."""
     dim, K, count = (200, 50, 1_000) if quick else (1_000, 1_000, 5_000)
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         rows = pool.submit(measure_million, dim, K, count).result()
@@ -196,5 +196,5 @@ def measure_million(dim: int, K: int, count: int) -> list[Row]:
 
 
 def peak() -> float:
-    """Gigabytes that this process has had at most."""
+    """Peak memory of this process in gigabytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20

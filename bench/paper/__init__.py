@@ -1,4 +1,4 @@
-"""The paper's tasks, every method at every memory share; and how many backward passes networks need."""
+"""The paper's tasks: every method with every memory size, and the number of backward passes that networks need."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from core.kprior.objective import terms
 
 CIFAR = "cifar-10-batches-bin"
 FILES = {"usps.npz": "usps", "a7a": "adult", "mnist.npz": "mnist", CIFAR: "cifar"}
-"""What each part reads."""
+"""The file that each part reads."""
 
 
 def run(
     data: Path | None, json: Path | None, folder: Path, seeds: int, only: str, processes: int, rows: int | None
 ) -> None:
-    """Run all parts whose name contains `only`, print the tables, draw the figures. `rows`: of images, at the most."""
+    """Run all parts whose name contains `only`, print tables and draw figures; `rows` limits the number of images."""
     given, data = data, data or Path(os.devnull)
     console = Console()
     if not console.is_terminal:
-        console.width = 140  # a file has no edge to wrap at
+        console.width = 140  # files have no terminal width
     jobs: list[tuple[str, Path, str, int]] = []
     for seed in range(seeds):
         jobs += [("usps-mlp", data, "", seed), ("passes", data, "", seed)]
@@ -40,19 +40,21 @@ def run(
         jobs += [("usps-linear", data, task, 0)]
         jobs += [("adult", data, task, seed) for seed in range(43, 43 + 2 * seeds)]
         jobs += [(f"mnist-{task}", data, task, seed) for seed in range(min(3, seeds))]
-    # what most do not have is no reason to run nothing
+    # CIFAR-10 is optional, because few people have its files.
     kinds = ["digits", *(["cifar"] if (data / CIFAR).exists() or "cifar" in only else [])]
     for task in IMAGE_TASKS:
         jobs += [(f"{kind}-{task}", data, task, seed) for kind in kinds for seed in range(min(3, seeds))]
     jobs = [job for job in jobs if only in job[0]]
     if not jobs:
-        raise SystemExit(f"no part has {only!r} in its name; see --only in --help")
+        raise SystemExit(f"No part has {only!r} in its name. See --only in --help.")
     missing = [name for name, part in FILES.items() if not (data / name).exists() and any(part in j[0] for j in jobs)]
     if missing:
         lacking = (
-            f"--data is missing, with {', '.join(missing)}" if given is None else f"{data} has no {', '.join(missing)}"
+            f"--data is required for {', '.join(missing)}"
+            if given is None
+            else f"{data} does not contain {', '.join(missing)}"
         )
-        raise SystemExit(f"{lacking}: name the parts that can be run with --only")
+        raise SystemExit(f"{lacking}. Choose other parts with --only.")
     if any(job[0].startswith("cifar") for job in jobs):
         try:
             cifar10(data / CIFAR)
@@ -75,7 +77,7 @@ def run(
 
 
 def measure(part: str, data: Path, task: str, seed: int, repeats: int, rows: int | None) -> list[Figure | Passes]:
-    """One part with one seed (GLMs: one task of it); runs in a process of its own."""
+    """Run one part with one seed (GLMs: one task), in a separate process."""
     torch.set_num_threads(1)
     if part in ("usps-mlp", "passes"):
         work = count_passes if part == "passes" else compare_network

@@ -28,7 +28,7 @@ from core.kprior.solvers import Training, solve
 
 STEPS = 200
 TOLERANCE = 1e-9
-"""Of the gradient, beside what it was at the start."""
+"""Tolerance of the gradient, relative to its initial norm."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ class Pieces:
 
     predictor: Predictor
     old: Tensor
-    """(P,) A w*: the old weights that the new model has, too."""
+    """(P,) A w*: the old weights that the new model shares."""
     phi: Tensor
-    """(n, P) of the past that stays."""
+    """(n, P) features of the retained rows."""
     soft: Tensor
-    """(n, 1) what the old model says of it."""
+    """(n, 1) predictions of the old model."""
     linear: Tensor
     """(P,) the removal term, and -grad R(w*)."""
     delta: Tensor
@@ -66,18 +66,18 @@ class Pieces:
         return cls(new, old, new.features(past.x), old_predictions(base, past), linear, delta, added)
 
     def objective(self) -> Objective:
-        """All of K but its function-space term."""
+        """K without its function-space term."""
         terms = [Term.of_features(self.predictor, phi, y) for phi, y in self.added]
         return Objective(self.predictor, self.delta, self.linear, terms)
 
 
 def rows_of(problem: Problem, kind: type[AddData] | type[RemoveData]) -> list[Examples]:
-    """The rows that come, or go."""
+    """The added or removed rows."""
     return list(chunks_of([task.data for task in problem.tasks if isinstance(task, kind)]))
 
 
 def old_predictions(base: State, rows: Examples) -> Tensor:
-    """(n, K) what the old model predicts."""
+    """(n, K) predictions of the old model."""
     parts = [base.predictor.family.mean(base.predictor.outputs(base.w, part)) for part in rows.x.split(1024)]
     return torch.cat(parts)
 

@@ -1,4 +1,4 @@
-"""What is measured of every method on every task of the paper, and how a method is run."""
+"""The results of a method on a task of the paper, and how a method is run."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass, replace
 
 from torch import Tensor
 
+from bench.paper.objective.adaptation import adapt_by
+from bench.paper.objective.methods import OURS, PAPER, Method
 from bench.problems import Problem
 from core.kprior import (
-    PAPER,
     Cost,
     Data,
     MemoryPolicy,
-    Method,
     Result,
     Select,
     State,
@@ -25,8 +25,8 @@ from core.kprior import (
 
 TOP = Select.CURVATURE
 TEMPERATURE = replace(PAPER, temperature=5.0, labels=0.5)
-"""The paper's K-prior with a temperature and half of the true labels (Figs. 3c and 3d); for another architecture, where
-no weights are shared, it is distillation.
+"""The paper's K-prior with a temperature and half of the true labels (Figs. 3c and 3d). For another architecture,
+which shares no weights, it is distillation.
 """
 
 
@@ -50,7 +50,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Passes:
-    """Backward passes until the test accuracy first touches a level; None if it never did."""
+    """Backward passes until the test accuracy first reaches a level; None if it never did."""
 
     task: str
     seed: int
@@ -59,35 +59,45 @@ class Passes:
     to_97: int | None
 
 
+@dataclass(frozen=True)
+class Memory:
+    """Which fraction of the past is remembered, and which examples."""
+
+    fraction: float
+    select: Select
+    balance: bool = False
+    """The same number of examples from each class."""
+
+    @property
+    def policy(self) -> MemoryPolicy:
+        return MemoryPolicy(self.fraction, cap=10**9, select=self.select, balance=self.balance and self.fraction < 1)
+
+
 def run_method(
     base: State,
     problem: Problem,
     data: Data,
-    fraction: float,
-    select: Select,
+    memory: Memory,
     method: Method,
     seed: int,
-    balance: bool = False,
     training: Training | None = None,
 ) -> Result:
-    """Choose a memory of the given share, then adapt."""
-    chosen = choose(base, data, fraction, select, seed, balance)
+    """Choose a memory, then adapt."""
+    chosen = choose(base, data, memory, seed)
     training = replace_seed(training or Training(), seed + 500)
-    policy = policy_of(fraction, select, balance)
-    return adapt(chosen.state, chosen.memory, problem.tasks, method=method, training=training, policy=policy)
+    options = {"training": training, "policy": memory.policy}
+    if method == OURS and base.predictor.linear:
+        return adapt(chosen.state, chosen.memory, problem.tasks, **options)  # type: ignore[arg-type]
+    return adapt_by(method, chosen.state, chosen.memory, problem.tasks, **options)  # type: ignore[arg-type]
 
 
-def choose(base: State, data: Data, fraction: float, select: Select, seed: int, balance: bool = False) -> Result:
-    """The base with a memory of the given share."""
-    return reselect(base, data, policy_of(fraction, select, balance), seed)
-
-
-def policy_of(fraction: float, select: Select, balance: bool) -> MemoryPolicy:
-    return MemoryPolicy(fraction, cap=10**9, select=select, balance=balance and fraction < 1)
+def choose(base: State, data: Data, memory: Memory, seed: int) -> Result:
+    """The base with another memory."""
+    return reselect(base, data, memory.policy, seed)
 
 
 def timed(like: Result, way: Callable[[], tuple[Tensor, int]]) -> Result:
-    """What a way gives that makes weights and no state: it is asked for nothing but its predictions."""
+    """The result of a method that returns weights and no state; only its predictions are used."""
     cost = Cost()
     with cost.timed():
         w, cost.backward_passes = way()

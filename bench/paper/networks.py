@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cache, partial
 
 from torch import Tensor
 
 from bench.engine.descents import RATES, warm_descent
-from bench.paper.methods import TEMPERATURE, TOP, Figure, Passes, Reporter, choose, replace_seed, run_method, timed
+from bench.paper.methods import (
+    TEMPERATURE,
+    TOP,
+    Figure,
+    Memory,
+    Passes,
+    Reporter,
+    choose,
+    replace_seed,
+    run_method,
+    timed,
+)
+from bench.paper.objective.adaptation import adapt_by
+from bench.paper.objective.methods import OURS, PAPER, REPLAY, WEIGHT_PRIOR, Method
 from bench.paper.rivals import L2_PRIOR, fromp, gem
 from bench.problems import FEWER_FRACTIONS, FRACTIONS, Problem
 from core.kprior import (
-    OURS,
-    PAPER,
-    REPLAY,
-    WEIGHT_PRIOR,
     Cost,
     Examples,
     MemoryPolicy,
-    Method,
     Predictor,
     Result,
     Select,
@@ -33,9 +41,11 @@ from core.kprior import (
 )
 from core.kprior.curvature.diagonal import Diagonal
 from core.kprior.data.drawing import draw_from
+from core.kprior.memory.memory import MemoryChoice
 from core.kprior.model.spec import Spec
-from core.kprior.passes import measurement
 from core.kprior.solvers.budget import warm_visits
+from core.kprior.state.measurement import measure
+from core.kprior.training.training import Execution, Predecessor
 
 PAPERS = {
     "usps-mlp": Training(learning_rate=0.005, batch_size=None, max_epochs=1000, patience=None),
@@ -43,12 +53,12 @@ PAPERS = {
     "cifar-cifarnet": Training(learning_rate=0.001, batch_size=128, max_epochs=100, patience=None),
     "digits-cifarnet": Training(learning_rate=0.001, batch_size=128, max_epochs=20, patience=None),
 }
-"""The paper's training: Adam, all rows at once or minibatches, so many epochs (of digits fewer)."""
+"""The paper's training: Adam, with full batches or minibatches, and its number of epochs (fewer for digits)."""
 
 
 RIVALS = 0.1
-"""The largest share of the past with which FROMP and GEM are tried: one inverts its matrix, the other tries again and
-again.
+"""The largest fraction of the past with which FROMP and GEM are run; FROMP inverts its matrix, and GEM solves
+repeatedly.
 """
 
 
@@ -68,26 +78,26 @@ def compare_network(problem: Problem, seed: int) -> Iterator[Figure]:
     if problem.task != "model" and problem.name == "usps-mlp":
         yield say("weight prior", 0.0, seed, weight_prior(base, problem, seed))
     if problem.task == "add":
-        l2 = run_method(base, problem, chunks, 0.02, Select.RANDOM, L2_PRIOR, seed, training=slow)
+        l2 = run_method(base, problem, chunks, Memory(0.02, Select.RANDOM), L2_PRIOR, seed, slow)
         yield say("weight prior, L2", 0.0, seed, l2)
     for fraction in FRACTIONS if problem.name == "usps-mlp" else FEWER_FRACTIONS:
-        yield say("ours", fraction, seed, run_method(base, problem, chunks, fraction, Select.AUTO, OURS, seed))
-        past = problem.past.chunks(4096)
+        yield say("ours", fraction, seed, run_method(base, problem, chunks, Memory(fraction, Select.AUTO), OURS, seed))
+        past, top = problem.past.chunks(4096), Memory(fraction, TOP, True)
         for name, method in (("paper", PAPER), ("paper, T = 5", TEMPERATURE)):
-            paper = run_method(base, problem, past, fraction, TOP, method, seed, True, slow)
+            paper = run_method(base, problem, past, top, method, seed, slow)
             yield say(name, fraction, seed, paper)
         if problem.name == "usps-mlp" and problem.task == "add" and fraction <= RIVALS:
-            memory, G = choose(base, past, fraction, TOP, seed, True).memory, diagonal(base, problem)
+            memory, G = choose(base, past, top, seed).memory, diagonal(base, problem)
             ways = {"FROMP": partial(fromp, base, problem, memory, G), "GEM-like": partial(gem, base, problem, memory)}
             for name, way in ways.items():
                 yield say(name, fraction, seed, timed(batch, way), memory=len(memory))
         if fraction < 1:
-            replay = run_method(base, problem, past, fraction, TOP, REPLAY, seed, True, slow)
+            replay = run_method(base, problem, past, top, REPLAY, seed, slow)
             yield say("replay", fraction, seed, replay)
 
 
 class Whole:
-    """A spec and all its rows, equal where both are: tasks share base models and retrains."""
+    """A spec and all its rows, as a key of the cache: tasks share base models and retrains."""
 
     def __init__(self, spec: Spec, rows: Examples) -> None:
         self.spec, self.rows = spec, rows
@@ -107,7 +117,7 @@ def retrain(whole: Whole, training: Training) -> Result:
 
 
 def warm_refit(problem: Problem, base: State, batch: Result, seed: int) -> Result:
-    """Descent from the old weights on all retained rows, at the rate that does best on the test rows."""
+    """Descent from the old weights on all retained rows, with the learning rate that is best on the test rows."""
     test, visits = problem.test, warm_visits(len(problem.retained))
     tried = [warm_descent(base, problem.new_spec, [problem.retained], [visits], rate, seed) for rate in RATES]
     network, cpu, seen = min(tried, key=lambda item: int((item[0].decide(test.x) != problem.labels).sum()))
@@ -116,25 +126,25 @@ def warm_refit(problem: Problem, base: State, batch: Result, seed: int) -> Resul
 
 
 def drawn(problem: Problem, trained: Result, seed: int) -> Result:
-    """Ours as the service does it: real rows of the data that stays, within a budget."""
+    """Amend's adaptation as in the service: rows drawn from the retained data, within a budget."""
     training = Training(seed=seed + 500)
     draw = draw_from(problem.past)
     return adapt(trained.state, trained.memory, problem.tasks, training=training, draw=draw)
 
 
 def weight_prior(base: State, problem: Problem, seed: int) -> Result:
-    """A network's quadratic around w*, with Kronecker factors of the GGN (one pass makes them)."""
+    """The quadratic of a network around w*, with Kronecker factors of the GGN, which take one pass."""
     policy = MemoryPolicy(0.02, select=Select.RANDOM)
     data = problem.base.chunks(512)
-    asked = (base.predictor, base.regularizer, base.w, data, policy.size(base.count), policy, "kronecker", Cost())
-    past = measurement.measure(*asked)
+    choice = MemoryChoice(policy, policy.size(base.count))
+    past = measure(base.predictor, base.regularizer, base.w, data, choice, "kronecker", Cost())
     state = replace(base, anchor=past.anchor, memory=past.memory)
     training = Training(seed=seed + 500)
-    return adapt(state, past.rows, problem.tasks, method=WEIGHT_PRIOR, training=training, policy=policy)
+    return adapt_by(WEIGHT_PRIOR, state, past.rows, problem.tasks, training=training, policy=policy)
 
 
 def diagonal(base: State, problem: Problem) -> Diagonal:
-    """The diagonal of the GGN of all past rows: FROMP's own choice for networks."""
+    """The diagonal of the GGN of all past rows, which FROMP uses for networks."""
     G = Diagonal.zeros(base.predictor)
     for chunk in problem.past.chunks(512):
         G.add(base.predictor, base.w, chunk.x)
@@ -144,27 +154,42 @@ def diagonal(base: State, problem: Problem) -> Diagonal:
 def count_passes(problem: Problem, seed: int) -> Iterator[Passes]:
     """Backward passes to 90 % and 97 % with a memory of 10 %."""
     base = retrain(Whole(problem.spec, problem.base), replace_seed(PAPERS[problem.name], seed)).state
-    cold = Training(seed=seed + 1000, warm_start=False)
+    ours = Training(seed=seed + 1000)
 
     def batch(training: Training) -> Callable[[Stopwatch], object]:
-        return lambda watch: train(problem.new_spec, [problem.retained], training=training, watch=watch)
+        return lambda watch: train(
+            problem.new_spec, [problem.retained], training=training, execution=Execution(watch=watch)
+        )
 
-    def adapted(select: Select, method: Method, training: Training) -> Callable[[Stopwatch], object]:
+    def adapted(
+        select: Select, method: Method, training: Training, warm_start: bool = False
+    ) -> Callable[[Stopwatch], object]:
         paper = select is TOP
         policy = MemoryPolicy(0.1, select=select, balance=paper)
         chosen = reselect(base, [problem.past if paper else problem.base], policy, seed)
-        return lambda watch: adapt(
-            chosen.state, chosen.memory, problem.tasks, method=method, training=training, watch=watch
+        options = {"training": training, "warm_start": warm_start}
+        return lambda watch: adapt_by(
+            method,
+            chosen.state,
+            chosen.memory,
+            problem.tasks,
+            **options,  # type: ignore[arg-type]
+            watch=watch,
         )
 
-    slow = Training(**{**asdict(PAPERS[problem.name]), "seed": seed + 1000, "warm_start": False})
+    slow = replace_seed(PAPERS[problem.name], seed + 1000)
     ways = {
         "batch": batch(slow),
-        "batch, our solver": batch(cold),
-        "warm refit": lambda watch: train(problem.new_spec, [problem.retained], start=base, watch=watch),
+        "batch, our solver": batch(ours),
+        "warm refit": lambda watch: train(
+            problem.new_spec,
+            [problem.retained],
+            predecessor=Predecessor(base, warm=True),
+            execution=Execution(watch=watch),
+        ),
         "paper": adapted(TOP, PAPER, slow),
-        "ours, random start": adapted(Select.AUTO, OURS, cold),
-        "ours": adapted(Select.AUTO, OURS, Training(seed=seed + 1000)),
+        "ours, random start": adapted(Select.AUTO, OURS, ours),
+        "ours": adapted(Select.AUTO, OURS, ours, warm_start=True),
     }
     for name, way in ways.items():
         warm = name in ("ours", "warm refit") and problem.task != "model"
@@ -175,7 +200,7 @@ def count_passes(problem: Problem, seed: int) -> Iterator[Passes]:
 
 
 class Stopwatch:
-    """Notes when the test accuracy first touches the levels; looks at most every 500 backward passes."""
+    """Records when the test accuracy first reaches the levels; checks at most every 500 backward passes."""
 
     def __init__(self, problem: Problem, start: State | None) -> None:
         self.problem, self.reached, self._next = problem, dict[int, int](), 0

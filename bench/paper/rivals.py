@@ -1,6 +1,6 @@
 """Methods of continual learning that the paper compares K-priors with (Sec. 4.5): FROMP's B matrix, and GEM.
 
-Both are for examples that come. Neither is an objective of the engine: FROMP's is not convex, and GEM's is a
+Both handle added examples only. Neither fits the objective of the engine: FROMP's is not convex, and GEM is a
 constraint.
 """
 
@@ -12,35 +12,36 @@ import torch
 from torch import Tensor
 
 from bench.paper.limit import rows_of
+from bench.paper.objective.methods import Method
 from bench.problems import Problem
-from core.kprior import AddData, Examples, Method, State
+from core.kprior import AddData, Examples, State
 from core.kprior.curvature import Full, cholesky
 from core.kprior.curvature.diagonal import Diagonal
 from core.kprior.model.predictor import Predictor
 
 L2_PRIOR = Method(memory=False, curvature=False, gradient=False)
-"""delta/2 |w - w*|^2, and nothing else of the past."""
+"""delta/2 |w - w*|^2 alone."""
 RANK = 1e-5
-"""Singular values below so little of the largest are none."""
+"""Singular values below this fraction of the largest are treated as zero."""
 RIDGE = 1e-4
-"""Of delta, added to G so that it can be inverted."""
+"""The fraction of delta that is added to G so that it can be inverted."""
 HALVINGS = 8
-"""How closely the least weight of the memory is looked for that keeps GEM's promise."""
+"""Bisection steps for the smallest multiplier that satisfies GEM's constraint."""
 
 EPOCHS, RATE = 1000, 0.005
-"""Of Adam, all rows at once: as the paper trains the networks of USPS."""
+"""Options of Adam with full batches, as the paper trains the networks of USPS."""
 
 Value = Callable[[Tensor], Tensor]
 
 
 class Additions:
-    """The loss of the rows that come."""
+    """The loss of the added rows."""
 
     def __init__(self, predictor: Predictor, problem: Problem) -> None:
         self.predictor = predictor
         self.rows = [(predictor.encode(rows.x), rows.y.to(predictor.dtype)) for rows in rows_of(problem, AddData)]
         if not self.rows:
-            raise ValueError("FROMP and GEM are for examples that come")
+            raise ValueError("FROMP and GEM handle added examples only.")
 
     def __call__(self, w: Tensor) -> Tensor:
         losses = [self.predictor.family.loss(y, self.predictor.outputs_of_encoded(w, z)).sum() for z, y in self.rows]
@@ -62,7 +63,7 @@ def fromp(base: State, problem: Problem, memory: Examples, G: Full | Diagonal) -
     """
     predictor, family, delta = base.predictor, base.predictor.family, base.regularizer.delta
     if family.outputs > 1:
-        raise ValueError("FROMP is here for models of one output")
+        raise ValueError("FROMP is implemented for models with one output only.")
     added, z = Additions(predictor, problem), predictor.encode(memory.x)
     f = predictor.outputs_of_encoded(base.w, z)
     A = family.variance(f) * predictor.jacobian(base.w, memory.x)[:, 0]
@@ -87,11 +88,12 @@ def whiten_rows(A: Tensor, G: Full | Diagonal, delta: Tensor) -> Tensor:
 
 
 def gem(base: State, problem: Problem, memory: Examples) -> tuple[Tensor, int]:
-    """GEM (Lopez-Paz & Ranzato 2017), its goal without its dual: the rows that come, and the memory loses no more.
+    """GEM (Lopez-Paz & Ranzato 2017), by its goal instead of its dual: fit the added rows without increasing the loss
+    on the memory.
 
         min sum_added l + R(w)   with   sum_M l(y, f) <= sum_M l(y, f*)
 
-    by the least multiplier that holds the constraint.
+    by the smallest multiplier that satisfies the constraint.
 
     Returns
     -------
@@ -136,7 +138,7 @@ def gem(base: State, problem: Problem, memory: Examples) -> tuple[Tensor, int]:
 
 
 def minimise(value: Value, start: Tensor, linear: bool) -> tuple[Tensor, int]:
-    """From the old weights: L-BFGS for a linear model, for a network the paper's Adam; weights, evaluations."""
+    """Minimise from the old weights, by L-BFGS (linear) or the paper's Adam (networks): weights, evaluations."""
     w, count = start.detach().clone().requires_grad_(), 0
     options = {"max_iter": 1000, "tolerance_grad": 1e-8, "tolerance_change": 1e-12, "history_size": 30}
     lbfgs = torch.optim.LBFGS([w], line_search_fn="strong_wolfe", **options)  # type: ignore[arg-type]

@@ -1,6 +1,4 @@
-"""Decisions about an erasure: approve, refuse, extend and retry, with what follows from each."""
-
-from __future__ import annotations
+"""Decisions about an erasure (approve, refuse, extend, retry) and their consequences."""
 
 from sqlalchemy.orm import Session
 
@@ -9,6 +7,7 @@ from core.erasure import states
 from core.erasure.queries import parts_of
 from core.erasure.requests import resolve
 from core.jobs import queue
+from core.ledger import pending
 from core.tables.erasures import Erasure, ErasureState, Part
 from core.tables.jobs import JobKind
 from core.tables.models import Model
@@ -16,7 +15,7 @@ from core.versions.queries import newest_number
 
 
 def lock(session: Session, erasure: Erasure) -> list[tuple[Part, Model | None]]:
-    """Lock the models that an erasure concerns, then the erasure, in the order of jobs; deleted models are None."""
+    """Lock the models of an erasure and then the erasure, in the order that jobs use; deleted models are None."""
     found = sorted(parts_of(session, erasure), key=lambda part: part.model_id)
     models = {part.model_id: session.get(Model, part.model_id, with_for_update=True) for part in found}
     session.refresh(erasure, with_for_update=True)
@@ -24,24 +23,25 @@ def lock(session: Session, erasure: Erasure) -> list[tuple[Part, Model | None]]:
 
 
 def approve(session: Session, erasure: Erasure, by: str) -> None:
-    """Approve a held request: it is carried out."""
+    """Approve a held request, so that it is carried out."""
     parts = lock(session, erasure)
     states.approve(session, erasure, by)
     for part, model in parts:
-        if model is None:  # it was deleted meanwhile
+        states.receive_part(part)
+        if model is None:  # deleted meanwhile
             states.begin_purge(part)
-        else:
-            states.receive_part(part)
-        part.newest = newest_number(session, part.model_id)
+        part.newest_version = newest_number(session, part.model_id)
     session.flush()
     resolve(session, erasure)
 
 
 def refuse(session: Session, erasure: Erasure, reason: str, by: str) -> None:
     """Refuse a request (GDPR Art. 12(5), 17(3)): its examples are put back in force, and the models adapted to them."""
-    parts = lock(session, erasure)
+    parts, subject = lock(session, erasure), erasure.subject
     states.refuse(session, erasure, reason, by)
     for part, model in parts:
+        if model is not None:
+            pending.lift(session, model.id, subject)
         part.restricted = [] if model is None else ledger.restore(session, model, part.restricted)
         if model is not None and part.restricted:
             queue.enqueue_adaptation(session, model, erasure.request_id)

@@ -1,6 +1,4 @@
-"""Deleting a model; its erasures are completed once nothing of the model is left."""
-
-from __future__ import annotations
+"""Erasures of a deleted model, which are completed once nothing of the model is left."""
 
 from dataclasses import replace
 
@@ -9,30 +7,19 @@ from sqlalchemy.orm import Session
 
 from core.database import Database
 from core.erasure import receipts, report, states
-from core.erasure.queries import open_parts, select_parts_of_deleted_models
+from core.erasure.purge import vacuum_database
+from core.erasure.queries import select_parts_of_deleted_models
 from core.erasure.receipt_text import DELETED, Trace
 from core.erasure.report import ModelReport
-from core.erasure.vacuum import mark_vacuum_due, vacuum_now
-from core.ledger.removals import delete_examples
-from core.tables.bookkeeping import OrphanFile
 from core.tables.erasures import PENDING, ErasureState, Part
-from core.tables.ledger import Example
+from core.tables.ledger import Example, PendingExample, RecordedPrediction
 from core.tables.models import Model
-from core.tables.tracking import TrackingEvent, TrackingEventKind, enqueue_event
+from core.tables.tracking import TrackingEvent, TrackingEventKind
 from core.tables.versions import Version
+from core.vacuum import mark_vacuum_due
+from core.versions.erased_examples import open_parts
 from core.versions.history import folder_of
 from core.versions.store import Store
-
-
-def delete_model(session: Session, model: Model) -> None:
-    """Delete a model and everything it owns; its files are swept as orphans, after the commit."""
-    folder = folder_of(model.id)
-    delete_examples(session, model)
-    enqueue_event(session, model, TrackingEventKind.DELETED)
-    note_deletion(session, model)
-    session.delete(model)
-    session.add(OrphanFile(path=folder))
-    mark_vacuum_due(session)
 
 
 def note_deletion(session: Session, model: Model) -> None:
@@ -52,7 +39,7 @@ def complete_erasures(database: Database, store: Store, mlflow: bool) -> None:
     with database.read() as session:
         if session.scalar(waiting.limit(1)) is None:
             return
-    cleanup = vacuum_now(database)
+    cleanup = vacuum_database(database)
     with database.write() as session:
         receipts.require_all(session, store)
         for part, erasure in session.execute(waiting).all():
@@ -67,7 +54,8 @@ def complete_erasures(database: Database, store: Store, mlflow: bool) -> None:
 
 def find_model_traces(session: Session, store: Store, part: Part, mlflow: bool) -> dict[str, int]:
     """Counts of what is left of a deleted model: all must be 0."""
-    rows = session.scalar(select(func.count()).where(Example.model_id == part.model_id)) or 0
+    tables = (Example, PendingExample, RecordedPrediction)
+    rows = sum(session.scalar(select(func.count()).where(t.model_id == part.model_id)) or 0 for t in tables)
     files = len(store.names(folder_of(part.model_id)))
     found = {Trace.MODEL_EXAMPLES.value: rows, Trace.MODEL_FILES.value: files}
     if mlflow or report.read(part).in_mlflow:

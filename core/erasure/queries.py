@@ -1,6 +1,4 @@
-"""Queries about erasures: requests, their parts and trail, people, and versions to be purged."""
-
-from __future__ import annotations
+"""Queries about erasures: requests, their parts and trails, people, and versions to purge."""
 
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
@@ -9,7 +7,8 @@ import sqlalchemy as sa
 from sqlalchemy import Select, exists, func, select
 from sqlalchemy.orm import Session
 
-from core.database import now, utc_text
+from core.clock import now
+from core.database import utc_text
 from core.erasure.receipt_text import KeepReason
 from core.erasure.report import KeptVersions, VersionFates
 from core.errors import Conflict, NotFound
@@ -17,31 +16,38 @@ from core.ids import find_by_id
 from core.ledger.queries import batched
 from core.paging import invalid_cursor, page_after
 from core.tables.erasures import OPEN, PENDING, Erasure, ErasureState, Event, EventKind, Part, Receipt
-from core.tables.ledger import HAS_CONTENT, Example
+from core.tables.ledger import HAS_CONTENT, Example, PendingExample, RecordedPrediction
 from core.tables.models import Model
-from core.tables.versions import Comparison, Version, VersionKind, VersionState
-from core.versions.knowledge import has_forgotten, knows, may_know, never_knew
+from core.tables.versions import Version, VersionState
+from core.versions.erased_examples import (
+    has_examples_at,
+    has_forgotten,
+    may_depend_on,
+    open_parts,
+    precedes_examples,
+    select_parts_in,
+)
 from core.versions.queries import tip_of, versions_of
 
 
 def find(session: Session, id: str) -> Erasure:
-    """An erasure, by its id or the beginning of it; raises NotFound if there is none, Conflict if there are several."""
+    """An erasure, by its id or a prefix of it. Raises NotFound, or Conflict if the prefix is ambiguous."""
     found = find_by_id(session, select(Erasure), Erasure.id, id)
     if found is None:
-        raise NotFound("erasure_not_found", "There is no such erasure.")
+        raise NotFound("erasure_not_found", "Erasure not found.")
     (erasure,) = found
     return erasure
 
 
 def find_open(session: Session, subject: bytes) -> Erasure | None:
-    """The erasure of a person that is held, being carried out, or has failed."""
+    """The erasure of a person that is held, in progress, or has failed."""
     return session.scalar(select(Erasure).where(Erasure.subject == subject, Erasure.state.in_(PENDING)))
 
 
 def page_erasures(
     session: Session, state: ErasureState | None, overdue: bool | None, after: str | None, limit: int
 ) -> Sequence[Erasure]:
-    """Erasures, the newest first, after the erasure `after`; raises Invalid if there is none."""
+    """Erasures, newest first, after the erasure `after`. Raises Invalid if it does not exist."""
     query = select(Erasure)
     if state is not None:
         query = query.where(Erasure.state == state)
@@ -59,13 +65,13 @@ def page_erasures(
 
 
 def next_due(session: Session, limit: int) -> Sequence[Erasure]:
-    """Pending erasures, by their due dates."""
+    """Pending erasures, ordered by due date."""
     pending = select(Erasure).where(Erasure.state.in_(PENDING)).order_by(Erasure.due_at, Erasure.id)
     return session.scalars(pending.limit(limit)).all()
 
 
 def count_erasures(session: Session) -> list[tuple[ErasureState, int, int]]:
-    """How many erasures there are by state, and how many of them are overdue."""
+    """The number of erasures in each state, and how many of them are overdue."""
     late = func.count(sa.case((Erasure.is_overdue(now()), 1)))
     found = session.execute(select(Erasure.state, func.count(), late).group_by(Erasure.state))
     return [(ErasureState(state), count, overdue) for state, count, overdue in found]
@@ -78,7 +84,8 @@ def list_failed(session: Session) -> Sequence[Erasure]:
 def select_held_with_examples() -> Select[Erasure]:
     """Held erasures of people who have examples in force."""
     came = exists().where(Example.subject == Erasure.subject, Example.removed.is_(None))
-    return select(Erasure).where(Erasure.state == ErasureState.HELD, came)
+    unlabelled = exists().where(PendingExample.subject == Erasure.subject, PendingExample.restricted.is_(False))
+    return select(Erasure).where(Erasure.state == ErasureState.HELD, sa.or_(came, unlabelled))
 
 
 def parts_of(session: Session, erasure: Erasure) -> list[Part]:
@@ -87,99 +94,108 @@ def parts_of(session: Session, erasure: Erasure) -> list[Part]:
     return list(session.scalars(parts.execution_options(populate_existing=True)))
 
 
-def open_parts(session: Session, model_id: int, states: Sequence[ErasureState] = OPEN) -> list[tuple[Part, Erasure]]:
-    """The open parts of a model, with their erasures, the oldest first."""
-    query = select_parts_in(states).where(Part.model_id == model_id)
-    return [(part, erasure) for part, erasure in session.execute(query)]
-
-
-def select_parts_in(states: Sequence[ErasureState]) -> Select[Part, Erasure]:
-    """The query for parts in some states whose erasures are in them, too; the oldest first."""
-    query = select(Part, Erasure).join(Erasure, Erasure.id == Part.erasure_id)
-    query = query.where(Part.state.in_(states), Erasure.state.in_(states))
-    return query.order_by(Erasure.created_at, Erasure.id)
-
-
 def select_parts_of_deleted_models() -> Select[Part, Erasure]:
-    """The query for open parts of deleted models."""
+    """Query for open parts of deleted models."""
     return select_parts_in(OPEN).where(~exists().where(Model.id == Part.model_id))
 
 
 def verified_parts(session: Session, model: Model) -> list[tuple[Part, Erasure]]:
-    """The open parts of people whom the model's tip does not know; later ones are left to the next job."""
-    tip = tip_of(session, model)
-    return [(part, erasure) for part, erasure in open_parts(session, model.id) if has_forgotten(part, tip)]
+    """The parts that the job is verifying or purging and whose people's data the tip was trained without."""
+    tip, at_work = tip_of(session, model), (ErasureState.VERIFYING, ErasureState.PURGING)
+    found = open_parts(session, model.id)
+    return [(part, erasure) for part, erasure in found if part.state in at_work and has_forgotten(part, tip)]
 
 
 def events_of(session: Session, erasure: Erasure) -> list[Event]:
-    """The trail of an erasure: all decisions and actions, in order."""
+    """The trail of an erasure: all actions, in order."""
     return list(session.scalars(select(Event).where(Event.erasure_id == erasure.id).order_by(Event.id)))
 
 
 def last_event(session: Session, erasure: Erasure, kind: EventKind) -> datetime | None:
-    """When something was done last."""
+    """When an action was last performed."""
     return session.scalar(select(func.max(Event.at)).where(Event.erasure_id == erasure.id, Event.kind == kind))
 
 
 def receipt_of(session: Session, erasure: Erasure) -> Receipt:
-    """The receipt of an erasure; raises NotFound if there is none yet, or will be none."""
+    """The receipt of an erasure. Raises NotFound if there is none (yet)."""
     receipt = session.get(Receipt, erasure.receipt) if erasure.receipt else None
     if receipt is None:
-        refused = "It was refused: there will be no receipt."
-        open_ = "There is no receipt yet: the erasure is not completed."
+        refused = "The erasure was refused, so there is no receipt."
+        open_ = "There is no receipt yet because the erasure is not completed."
         raise NotFound("receipt_not_found", refused if erasure.state is ErasureState.REFUSED else open_)
     return receipt
 
 
 def models_of(session: Session, subject: bytes, visible: Collection[str] | None) -> list[tuple[Model, int]]:
-    """The models, among the visible ones (None: all), that have examples of a person, in force or not; how many."""
-    count = func.count()
-    query = (
-        select(Model, count).join(Example, Example.model_id == Model.id).where(Example.subject == subject, HAS_CONTENT)
-    )
+    """The visible models (None: all) that have examples of a person, in force or not, with their number."""
+    stored = select(Example.model_id).where(Example.subject == subject, HAS_CONTENT)
+    unlabelled = select(PendingExample.model_id).where(PendingExample.subject == subject)
+    found = stored.union_all(unlabelled).subquery()
+    query = select(Model, func.count()).join(found, found.c.model_id == Model.id)
     if visible is not None:
         query = query.where(Model.name.in_(visible))
     grouped = query.group_by(Model.id).order_by(Model.name)
-    return [(model, found) for model, found in session.execute(grouped)]
+    return [(model, count) for model, count in session.execute(grouped)]
 
 
 def examples_of(session: Session, subject: bytes, model_id: int, after: int, limit: int) -> Sequence[Example]:
-    """The next examples of a person in a model, after a position."""
+    """The next examples of a person in a model after a position."""
     about = (Example.subject == subject, Example.model_id == model_id, Example.position > after, HAS_CONTENT)
     return session.scalars(select(Example).where(*about).order_by(Example.position).limit(limit)).all()
 
 
+def pending_of(session: Session, subject: bytes, model_id: int, after: str, limit: int) -> Sequence[PendingExample]:
+    """The next examples of a person without a label in a model after an id."""
+    about = (PendingExample.subject == subject, PendingExample.model_id == model_id, PendingExample.id > after)
+    return session.scalars(select(PendingExample).where(*about).order_by(PendingExample.id).limit(limit)).all()
+
+
+def predictions_of(session: Session, model_id: int, positions: Sequence[int]) -> dict[int, RecordedPrediction]:
+    """The recorded predictions for examples at some positions."""
+    found: dict[int, RecordedPrediction] = {}
+    for some in batched(positions):
+        ours = (RecordedPrediction.model_id == model_id, RecordedPrediction.position.in_(some))
+        found.update((row.position, row) for row in session.scalars(select(RecordedPrediction).where(*ours)))
+    return found
+
+
 def positions_of(session: Session, subject: bytes | None, model_id: int, in_force: bool = False) -> list[int]:
-    """The positions of a person's examples in a model, whether in force or not, or of those in force."""
+    """Positions of a person's examples in a model: all, or only those in force."""
     query = select(Example.position).where(Example.model_id == model_id, Example.subject == subject)
     return sorted(session.scalars(query.where(Example.removed.is_(None)) if in_force else query))
 
 
 def model_ids_of(session: Session, subjects: Iterable[bytes | None]) -> list[int]:
-    """The models that have examples of some people, in the order in which they are locked."""
+    """Ids of the models that have examples of the given people, in the order in which they are locked."""
     found: set[int] = set()
     for some in batched(list(subjects)):
-        found.update(session.scalars(select(Example.model_id).where(Example.subject.in_(some)).distinct()))
+        for table in (Example, PendingExample):
+            found.update(session.scalars(select(table.model_id).where(table.subject.in_(some)).distinct()))
     return sorted(found)
 
 
 def subjects_in_force(session: Session, subjects: Sequence[bytes]) -> set[bytes]:
-    """Which of some people have examples in force."""
+    """The given people who have examples in force."""
     found: set[bytes] = set()
     for some in batched(subjects):
         in_force = (Example.subject.in_(some), Example.removed.is_(None))
         found.update(s for s in session.scalars(select(Example.subject).where(*in_force).distinct()) if s is not None)
+        free = (PendingExample.subject.in_(some), PendingExample.restricted.is_(False))
+        waiting = session.scalars(select(PendingExample.subject).where(*free).distinct())
+        found.update(s for s in waiting if s is not None)
     return found
 
 
 def all_subjects(session: Session) -> list[bytes]:
     """The hashes of all subjects in the database."""
-    known = select(Example.subject).where(Example.subject.is_not(None)).distinct()
-    return [subject for subject in session.scalars(known) if subject is not None]
+    found: set[bytes | None] = set()
+    for table in (Example, PendingExample):
+        found.update(session.scalars(select(table.subject).where(table.subject.is_not(None)).distinct()))
+    return sorted(subject for subject in found if subject is not None)
 
 
 def trained_positions(session: Session, part: Part, at: int) -> list[int]:
-    """Positions of those of a person's examples that a version at a position was trained on."""
+    """Positions of the person's examples that a version at a position was trained on."""
     found: list[int] = []
     for some in batched(part.positions):
         training = (Example.model_id == part.model_id, ~Example.holdout, Example.position <= at)
@@ -189,22 +205,15 @@ def trained_positions(session: Session, part: Part, at: int) -> list[int]:
 
 def last_that_knew(session: Session, part: Part) -> Version | None:
     """The newest version that knew the person and still has its weights."""
-    known = select(Version).where(Version.model_id == part.model_id, knows(part, Version.position))
+    known = select(Version).where(Version.model_id == part.model_id, has_examples_at(part, Version.position))
     known = known.where(Version.state != VersionState.PURGED)
     return session.scalar(known.order_by(Version.position.desc(), Version.number.desc()).limit(1))
-
-
-def comparison_of(session: Session, version: Version) -> Comparison | None:
-    """The comparison of a version, adapted or retrained, with the other one at its position."""
-    either = Comparison.retrained if version.kind is VersionKind.TRAINED else Comparison.adapted
-    same = select(Comparison).where(Comparison.model_id == version.model_id, either == version.number)
-    return session.scalar(same.order_by(Comparison.id.desc()).limit(1))
 
 
 def must_be_purged(part: Part) -> sa.ColumnElement[bool]:
     """Condition on versions to be purged: those that knew the person, and those adapted from them before forgetting was
     verified."""
-    return sa.and_(Version.model_id == part.model_id, may_know(part, Version))
+    return sa.and_(Version.model_id == part.model_id, may_depend_on(part, Version))
 
 
 def count_purged(session: Session, part: Part) -> int:
@@ -229,6 +238,6 @@ def version_fates(session: Session, part: Part) -> VersionFates:
     for version in found:
         if version.state is VersionState.PURGED:
             continue
-        why = KeepReason.BEFORE if never_knew(part, version.position) else KeepReason.WITHOUT
+        why = KeepReason.BEFORE if precedes_examples(part, version.position) else KeepReason.WITHOUT
         reasons.setdefault(KeepReason.KEPT if version.number in gone else why, []).append(version.number)
     return VersionFates(purged, [KeptVersions(numbers, why.value) for why, numbers in reasons.items()])

@@ -1,28 +1,20 @@
 """The texts of receipts and refusals: all sentences about what was done to a person's data.
 
-`report.py` has the facts; the templates of the service's pages have headings, notes and looks.
+`report.py` has the facts; the templates of the service's pages have the headings and the layout.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import cast
 
-from core.erasure.report import (
-    ComparisonSummary,
-    Familiarity,
-    Method,
-    ModelReport,
-    Outcome,
-)
-from core.tables.figures import AuditFigures, CertificateFigures
+from core.erasure.report import ComparisonSummary, Familiarity, Method, ModelReport, Outcome
+from core.kprior.certificate.audit import Audit
+from core.kprior.certificate.certificate import Certificate
 from core.tables.versions import Comparison, Version, VersionKind
 from core.versions.privacy_rounding import coarse_certificate
 
-CACHES = "processes that answer predictions drop weights of superseded versions within a minute"
+CACHES = "processes that serve predictions discard the weights of superseded versions within a minute"
 MIN_AUDITED_EXAMPLES = 10
-"""The page shows an audit of no fewer examples than this."""
+"""Minimum number of examples for which the page shows an audit."""
 GLOSSARY = {
     "Example": "one record with its answer, from which a model learns.",
     "Adapted": "the model was moved to where training without this data would have put it.",
@@ -61,7 +53,7 @@ class KeepReason(StrEnum):
     """Why a version is not purged."""
 
     WITHOUT = "made without this data"
-    KEPT = "knew this data, and is kept for a while, out of use"
+    KEPT = "trained on this data; kept for a while, out of use"
     BEFORE = "made before this data came"
 
 
@@ -87,11 +79,12 @@ def write_statement(models: Sequence[ModelReport]) -> str:
 def lacks_bound(model: ModelReport) -> bool:
     """Whether a model was adapted without a bound on its distance to a retrain."""
     adapted = model.outcome is not None and model.outcome.method is Method.ADAPTED
-    return adapted and certificate_of(model).get("kind") != "bound"
+    certificate = certificate_of(model)
+    return adapted and (certificate is None or certificate.kind != "bound")
 
 
-def certificate_of(model: ModelReport) -> CertificateFigures:
-    return (model.outcome.certificate if model.outcome else None) or {}
+def certificate_of(model: ModelReport) -> Certificate | None:
+    return model.outcome.certificate if model.outcome else None
 
 
 WITHDRAWN = Outcome(
@@ -108,23 +101,22 @@ def describe_unknown(champion: Version) -> Outcome:
 
 def describe_outcome(version: Version, comparison: Comparison | None, tolerance: float) -> Outcome:
     """The outcome of a model, from the version that forgot."""
-    certificate = version.certificate or CertificateFigures()
-    if certificate.get("kind") == "measured":  # of a network: what it has not is not spoken of
-        known = {name: value for name, value in coarse_certificate(certificate).items() if value is not None}
-        certificate = cast(CertificateFigures, known)
-    compared = ComparisonSummary(comparison.figures["disagreement"]) if comparison is not None else None
-    made = (version.number, version.sha256, certificate or None, compared)
+    certificate = version.certificate
+    if certificate is not None and certificate.kind == "measured":
+        certificate = coarse_certificate(certificate)
+    compared = ComparisonSummary(comparison.result["disagreement"]) if comparison is not None else None
+    made = (version.number, version.sha256, certificate, compared)
     if version.kind is VersionKind.TRAINED:
         return Outcome(Method.RETRAINED, "retrained without this data", *made)
     by = " by a descent on all examples that are left" if version.method == "warm" else ""
-    if certificate.get("kind") == "bound":
-        perturbed = " with the same perturbation" if certificate.get("removal") else ""
-        near = f"within {certificate['bound']:.3g} of a retrain without this data{perturbed}"
+    if certificate is not None and certificate.kind == "bound":
+        perturbed = " with the same perturbation" if certificate.removal else ""
+        near = f"within {certificate.bound:.3g} of a retrain without this data{perturbed}"
         near += "; its weights are those of the data that is left, whatever it had learnt before"
         return Outcome(Method.ADAPTED, f"adapted{by}; {near}", *made, tolerance)
     near = (
         "how near to a retrain without this data was measured, not proven: see the certificate and the audit; "
-        "its weights came from weights that knew this data, and may hold traces that nothing measured"
+        "its weights derive from weights that were trained on this data, and may hold traces that were not measured"
     )
     return Outcome(Method.ADAPTED, f"adapted{by}; {near}", *made)
 
@@ -142,7 +134,7 @@ def describe_cleanup(sqlite: bool, rewritten: bool, log_emptied: bool) -> str:
 
 def select_glossary(models: Sequence[ModelReport]) -> dict[str, str]:
     """The definitions of the terms that a receipt uses."""
-    kinds = {certificate_of(model).get("kind") for model in models}
+    kinds = {found.kind for model in models if (found := certificate_of(model)) is not None}
     unused = {"Bound"} if "bound" not in kinds else set()
     unused |= {"Measured"} if "measured" not in kinds else set()
     unused |= set() if any(find_audit(model) for model in models) else {"Audit"}
@@ -167,36 +159,38 @@ def describe_disagreement(fraction: float) -> str:
 def describe_nearness(model: ModelReport) -> dict[str, str]:
     """Describe how close the model is to one that never saw the person."""
     certificate = certificate_of(model)
-    if certificate.get("bound") is None:
-        return describe_measurement(certificate.get("audit") or {})
-    bound = f"{certificate['bound']:.3g} on the distance of the weights to the exact optimum without the person"
-    if (relative := certificate.get("relative")) is not None:  # of a length of zero there is no share
+    if certificate is None or certificate.bound is None:
+        return describe_measurement(certificate.audit) if certificate and certificate.audit else {}
+    bound = f"{certificate.bound:.3g} on the distance of the weights to the exact optimum without the person"
+    if (relative := certificate.relative) is not None:  # of a length of zero there is no share
         bound += f", {percent(relative)} of their length"
-    removal = certificate.get("removal")
+    removal = certificate.removal
     if removal:
         bound = bound.replace("exact optimum", "optimum of the same perturbed objective")
     if model.outcome and model.outcome.tolerance:
         bound += f" (tolerated: {percent(model.outcome.tolerance)})"
     rows = {"Bound": bound}
     if removal:
-        promise = f"epsilon {removal['epsilon']:g}, delta {removal['delta']:g}"
-        rows["Certified removal"] = f"{promise}: residual {removal['spent']:.3g} of {removal['allowed']:.3g} allowed"
-    if (largest := certificate.get("prediction_bound")) is not None:
+        promise = f"epsilon {removal.epsilon:g}, delta {removal.delta:g}"
+        rows["Certified removal"] = (
+            f"{promise}: residual {removal.gradient_norm:.3g} of {removal.gradient_limit:.3g} allowed"
+        )
+    if (largest := certificate.prediction_bound) is not None:
         rows["Predictions"] = f"none on the holdout would differ by more than {largest:.3g}"
     return rows
 
 
-def describe_measurement(audit: AuditFigures) -> dict[str, str]:
+def describe_measurement(audit: Audit) -> dict[str, str]:
     """Describe what was measured of a network, which has no bound."""
     rows = {}
-    after, before = audit.get("unseen_loss"), audit.get("unseen_loss_before")
+    after, before = audit.unseen_loss, audit.unseen_loss_before
     if after is not None and before is not None:
         rows["Measured"] = f"loss of {after:.3g} on examples never seen, {before:.3g} before"
-    if (loss := audit.get("removed_loss")) is not None:
-        rows["Forgotten"] = f"loss of {loss:.3g} on the {audit['removed']} examples that were removed"
-        if (named := audit.get("still_named")) is not None:
+    if (loss := audit.removed_loss) is not None:
+        rows["Forgotten"] = f"loss of {loss:.3g} on the {audit.removed} examples that were removed"
+        if (named := audit.forgotten_label_rate) is not None:
             rows["Forgotten"] += f"; {named:.1%} are still predicted as they were labelled"
-            if (expected := audit.get("expected_named")) is not None:
+            if (expected := audit.expected_label_rate) is not None:
                 rows["Forgotten"] += f" ({expected:.1%} would be, had they never been seen)"
     return rows
 

@@ -1,10 +1,8 @@
-"""Receipts: what was done for an erasure, chained by hash so that a missing, altered or reordered one shows.
+"""Receipts of erasures, chained by hash so that a missing, altered or reordered receipt is detected.
 
-A receipt's hash covers its whole text, with the hash of the receipt before. Receipts are in the database and, as files,
-in the store: a database that is restored from a backup lacks the newest, and the files tell what it must do again.
+The hash of a receipt covers its text and the hash of the previous receipt. Receipts are stored in the database and as
+files in the store: if the database is restored from a backup, the files show which erasures must be repeated.
 """
-
-from __future__ import annotations
 
 import hashlib
 import json
@@ -24,7 +22,7 @@ from core.versions.store import Store
 FOLDER = "receipts"
 FILE = re.compile(FOLDER + r"/[0-9]{8,}-[0-9a-f]{16}\.json")
 START = "0" * 64
-"""What the first receipt is chained to."""
+"""The previous hash of the first receipt."""
 
 
 def hash_of(body: Mapping[str, object]) -> str:
@@ -35,7 +33,7 @@ def hash_of(body: Mapping[str, object]) -> str:
 
 def append(session: Session, erasure_id: str, content: Mapping[str, object]) -> Receipt:
     """Append a receipt to the chain."""
-    # receipts are written one after the other: a second writer waits here
+    # receipts are written one at a time: a second writer waits here
     session.get_one(Metadata, "receipts", with_for_update=True)
     last = session.scalar(select(Receipt).order_by(Receipt.number.desc()).limit(1))
     number = last.number + 1 if last else 1
@@ -49,7 +47,7 @@ def append(session: Session, erasure_id: str, content: Mapping[str, object]) -> 
 
 @dataclass(frozen=True)
 class Flaw:
-    """A flaw of the chain."""
+    """A flaw in the chain."""
 
     number: int
     problem: str
@@ -64,11 +62,11 @@ def find_flaws(bodies: Iterable[Mapping[str, object]]) -> list[Flaw]:
             found.append(Flaw(expected, "altered: it has no number"))
             number = expected
         elif number != expected:
-            found.append(Flaw(expected, f"missing: number {number} comes instead"))
+            found.append(Flaw(expected, f"missing: receipt {number} follows instead"))
         if hash_of(body) != body.get("sha256"):
-            found.append(Flaw(number, "altered: its text does not have the hash that it names"))
+            found.append(Flaw(number, "altered: its text does not match its hash"))
         if number == expected and body.get("previous") != previous:
-            found.append(Flaw(number, "out of place: it was not made after the receipt before it"))
+            found.append(Flaw(number, "out of order: it does not follow the previous receipt"))
         expected, previous = number + 1, str(body.get("sha256"))
     return found
 
@@ -84,16 +82,16 @@ def verify(session: Session, store: Store) -> list[Flaw]:
     rows = session.execute(select(Receipt.number, Receipt.sha256, Receipt.body)).all()
     for number, sha256, body in rows:
         if body.get("sha256") != sha256 or body.get("number") != number:
-            found.append(Flaw(number, "altered: the database names another hash or number"))
+            found.append(Flaw(number, "altered: the database has another hash or number"))
     there = {number for number, *_ in rows}
     named = select(Erasure.receipt).where(Erasure.receipt.is_not(None))
-    found += [Flaw(n, "missing: an erasure names it") for n in session.scalars(named) if n and n not in there]
+    found += [Flaw(n, "missing: an erasure refers to it") for n in session.scalars(named) if n and n not in there]
     known = {name_of(number, sha256) for number, sha256, _ in rows}
     for name, body in read_files(store).items():
         if not is_genuine(name, body):
-            found.append(Flaw(number_in(name), "altered: its file in the store is not what was written"))
+            found.append(Flaw(number_in(name), "altered: its file in the store has changed"))
         elif name not in known:
-            found.append(Flaw(number_in(name), "is in the store and not in the database"))
+            found.append(Flaw(number_in(name), "missing in the database: it is only in the store"))
     return sorted(found, key=lambda flaw: flaw.number)
 
 
@@ -104,12 +102,10 @@ def is_genuine(name: str, body: Mapping[str, object]) -> bool:
 
 
 def require_all(session: Session, store: Store) -> None:
-    """Raise Unavailable while the store has receipts that the database lacks: a new one would fork the chain."""
+    """Raise Unavailable while the store contains receipts that the database lacks: a new one would fork the chain."""
     rows = session.execute(select(Receipt.number, Receipt.sha256))
     if set(list_files(store)) - {name_of(number, sha256) for number, sha256 in rows}:
-        message = (
-            "The store has receipts that the database has not: have them carried out first (amend erasures replay)."
-        )
+        message = "The store contains receipts that the database lacks. Run `amend erasures replay` first."
         raise Unavailable("receipts_behind", message)
 
 
@@ -119,7 +115,7 @@ def list_files(store: Store) -> list[str]:
 
 
 def name_of(number: int, sha256: str) -> str:
-    # with the hash: a restored database may give the same number to another receipt
+    # with the hash, because a restored database may give the same number to another receipt
     return f"{FOLDER}/{number:08d}-{sha256[:16]}.json"
 
 
@@ -130,7 +126,7 @@ def number_in(name: str) -> int:
 
 
 def read_files(store: Store) -> dict[str, dict[str, object]]:
-    """The receipts in the store by the names of their files, in order; one that cannot be read is empty."""
+    """The receipts in the store by file name, in order; an unreadable receipt is empty."""
     found: dict[str, dict[str, object]] = {}
     for name in list_files(store):
         try:
@@ -142,7 +138,7 @@ def read_files(store: Store) -> dict[str, dict[str, object]]:
 
 
 def file_missing(database: Database, store: Store) -> int:
-    """Write the files that are missing; returns how many."""
+    """Write missing files of receipts to the store; returns how many."""
     there = set(list_files(store))
     with database.read() as session:
         rows = session.execute(select(Receipt.number, Receipt.sha256)).all()

@@ -1,19 +1,17 @@
-"""The report of an erasure: what a receipt says, as data.
+"""The report on an erasure: the content of a receipt, as data.
 
-A model's part grows step by step while its job runs, and is kept in the row of the part meanwhile; `receipt_text`
-writes its sentences. Once all models are done, the parts and the request make the report that `receipts.py` puts
-into the chain.
+The report of a model grows while its job runs, and is stored in the row of the part meanwhile; `receipt_text` writes
+its sentences. Once all models are done, `receipts.py` appends the complete report to the chain.
 """
-
-from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
+from core.kprior.certificate.certificate import Certificate
+from core.tables.documents import certificate_json, read_certificate
 from core.tables.erasures import Part
-from core.tables.figures import CertificateFigures
 
 
 class Method(StrEnum):
@@ -22,7 +20,7 @@ class Method(StrEnum):
     ADAPTED = "adapted"
     RETRAINED = "retrained"
     WITHDRAWN = "withdrawn"
-    """The model was withdrawn: no training example is left."""
+    """The model was withdrawn because no training examples were left."""
     UNKNOWN = "unknown"
     """The version in use is older than the person's first example."""
     DELETED = "deleted"
@@ -34,27 +32,27 @@ class ComparisonSummary:
     """The comparison of the adapted with the retrained version."""
 
     disagreement: float | None
-    """The fraction of predictions in which they differ; None if it is unknown."""
+    """The fraction of predictions that differ; None if unknown."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a model forgot, and how close it is to one that never saw the person."""
+    """How a model forgot, and how close it is to a model that was never trained on the person's data."""
 
     method: Method
     words: str
     version: int | None = None
     sha256: str | None = None
-    certificate: CertificateFigures | None = None
+    certificate: Certificate | None = None
     compared: ComparisonSummary | None = None
-    """Where both an adapted and a retrained version were made."""
+    """If both an adapted and a retrained version exist."""
     tolerance: float | None = None
-    """Of the bound, relative to the length of the weights."""
+    """Tolerance of the bound, relative to the norm of the weights."""
 
 
 @dataclass(frozen=True)
 class Familiarity:
-    """How well the person's examples can be told from unseen ones by their losses; 0.5: not at all."""
+    """How well the losses distinguish the person's examples from unseen ones, as an AUC; 0.5: not at all."""
 
     before: float
     after: float
@@ -62,7 +60,7 @@ class Familiarity:
 
 @dataclass(frozen=True)
 class Deleted:
-    """How much was deleted so far; None: not counted yet."""
+    """What was deleted so far; None: not counted yet."""
 
     examples: int | None = None
     files: int | None = None
@@ -72,10 +70,10 @@ class Deleted:
 
 @dataclass(frozen=True)
 class KeptVersions:
-    """Versions that are not purged, and why."""
+    """Versions that are not purged, and the reason."""
 
     versions: list[int]
-    why: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -94,24 +92,24 @@ class ModelReport:
     examples: int
     outcome: Outcome | None = None
     audit: Familiarity | None = None
-    """Rounded: for a single example, the exact figure would reveal the rank of its loss in the holdout."""
+    """Rounded: for a single example, the exact value would reveal the rank of its loss in the holdout."""
     deleted: Deleted | None = None
     versions: VersionFates | None = None
     checked: dict[str, int] | None = None
-    """Kind of trace -> how many were left in the end."""
+    """How many traces were left in the end, by kind."""
     database: str | None = None
     caches: str | None = None
     kept_until: str | None = None
-    """When the last version that knew the person is purged, if any is kept."""
+    """When the last version trained on the person's data will be purged, if any is kept."""
     in_mlflow: bool | None = None
-    """Of a deleted model, until all of it is gone: whether MLflow has something of it. Not in the receipt."""
+    """Of a deleted model, until all of it is gone: whether MLflow has data of it. Not in the receipt."""
 
 
 @dataclass(frozen=True)
 class TrailEntry:
     """One action on the request: what, by whom, and when."""
 
-    what: str
+    action: str
     by: str
     at: str
 
@@ -141,7 +139,7 @@ def report_json(report: ErasureReport) -> dict[str, object]:
 
 
 def model_json(report: ModelReport) -> dict[str, object]:
-    """A model's part of it. What was not done, or cannot be with the method, is left out: it is not null."""
+    """The report of a model as JSON. What was not done, or does not apply to the method, is left out."""
     found: dict[str, object] = {"model": report.model, "examples": report.examples}
     if report.outcome is not None:
         found |= outcome_json(report.outcome)
@@ -161,11 +159,11 @@ def model_json(report: ModelReport) -> dict[str, object]:
 
 
 def outcome_json(outcome: Outcome) -> dict[str, object]:
-    """How a model forgot; of a version that was made for it, also that it has no certificate."""
+    """How a model forgot, as JSON; a version without a certificate has a null one."""
     found: dict[str, object] = {"method": outcome.method.value, "words": outcome.words}
     found |= without_none({"version": outcome.version, "sha256": outcome.sha256})
     if outcome.method in (Method.ADAPTED, Method.RETRAINED):
-        found["certificate"] = outcome.certificate
+        found["certificate"] = without_none(certificate_json(outcome.certificate)) if outcome.certificate else None
     if outcome.compared is not None:
         found["disagreement"] = outcome.compared.disagreement
     return found | without_none({"tolerance": outcome.tolerance})
@@ -188,7 +186,7 @@ def report_from(body: Mapping[str, Any]) -> ErasureReport:
 
 
 def model_from(body: Mapping[str, Any]) -> ModelReport:
-    """A model's part, from a receipt or from the row where it is kept."""
+    """Parse the report of a model, from a receipt or from the row of a part."""
     deleted = versions = None
     if (counts := body.get("deleted")) is not None:
         deleted = Deleted(counts.get("examples"), counts.get(FILES), counts.get("versions"))
@@ -210,15 +208,16 @@ def outcome_from(body: Mapping[str, Any]) -> Outcome:
         Method(body["method"]),
         body.get("words", ""),
         compared=ComparisonSummary(body["disagreement"]) if "disagreement" in body else None,
-        **{name: body.get(name) for name in ("version", "sha256", "certificate", "tolerance")},
+        certificate=read_certificate(body["certificate"]) if body.get("certificate") else None,
+        **{name: body.get(name) for name in ("version", "sha256", "tolerance")},
     )
 
 
 def read(part: Part) -> ModelReport:
-    """Read the report of a part, as far as it is known."""
-    return model_from({**(part.figures or {}), "model": part.model, "examples": part.examples})
+    """The report of a part so far."""
+    return model_from({**(part.report or {}), "model": part.model, "examples": part.examples})
 
 
 def write(part: Part, report: ModelReport) -> None:
-    """Store the report of a part, as far as it is known."""
-    part.figures = {name: value for name, value in model_json(report).items() if name not in ("model", "examples")}
+    """Store the report of a part."""
+    part.report = {name: value for name, value in model_json(report).items() if name not in ("model", "examples")}

@@ -1,5 +1,5 @@
-"""Weights ready to answer: what the service predicts with, and what every model published to MLflow carries along.
+"""Loaded models that predict, in the service and in every model published to MLflow.
 
-`core/tracking/packaging.py` copies this folder and `core/kprior/model`, as they are, into each published model. They
-run there without the rest of this project: they import nothing else of ours, and each other by relative names.
+`core/tracking/packaging.py` copies this folder and `core/kprior/model` into each published model, where they run
+without the rest of the project. So they import only each other, with relative imports.
 """

@@ -16,7 +16,7 @@ from ..kprior.model.architectures import Glm, Hidden
 from ..kprior.model.posterior import Posterior, Uncertainty
 from ..kprior.model.predictor import Predictor
 
-if TYPE_CHECKING:  # predicting needs nothing that adaptations do
+if TYPE_CHECKING:  # predictions do not need the modules for adaptation
     from core.kprior import State
 
 Numbers = NDArray[Any]
@@ -25,7 +25,7 @@ INPUTS_PER_STEP = 1024
 
 
 class LoadedModel:
-    """A predictor with its weights in place. Several threads may ask at once."""
+    """A predictor with its weights loaded. It is thread-safe."""
 
     def __init__(
         self,
@@ -35,17 +35,19 @@ class LoadedModel:
         posterior: Callable[[], Posterior] | None = None,
     ) -> None:
         self._predictor, self._posterior = predictor, posterior
-        self._found: Posterior | None = None
+        self._computed: Posterior | None = None
         self.spec = predictor.spec
         self.number = number
-        """Of the version, where that is known."""
+        """Number of the version, if known."""
+        self.threshold = 0.5
+        """Binary targets: the probability above which the predicted class is 1. The policy of the model decides it."""
         self.shape = predictor.encoder.raw_shape
-        """Of one input."""
+        """Shape of one input."""
         self.outputs, self.size = predictor.family.outputs, predictor.size
-        # installed once: handing weights over at every call would swap them in and out of a shared module
+        # loaded once: passing the weights with every call would swap them in and out of a shared module
         predictor.body.load_state_dict(predictor.unflatten(w), strict=False)
         predictor.body.eval()
-        # a linear model of a vector is one product, which takes less time than asking torch for it
+        # a linear model of a vector is one product, which NumPy computes faster than torch
         self._affine: tuple[Numbers, Numbers] | None = None
         architecture = predictor.spec["architecture"]
         plain = architecture["kind"] == "linear" and architecture.get("degree", 1) == 1
@@ -57,18 +59,21 @@ class LoadedModel:
     def from_state(
         cls, state: State, number: int | None = None, posterior: Callable[[], Posterior] | None = None
     ) -> LoadedModel:
-        """Of a version's state, whose predictor is used for nothing else from now on."""
+        """Load a version's state, whose predictor must not be used for anything else afterwards."""
         return cls(state.predictor, state.w, number, posterior)
 
     @classmethod
     def from_file(cls, path: str) -> LoadedModel:
-        """Of the file that a published model has (`core/tracking/packaging.py`)."""
+        """Load the file of a published model (`core/tracking/packaging.py`)."""
         with safe_open(path, "pt") as file:
-            predictor = Predictor(json.loads(file.metadata()["amend"])["spec"])
+            about = json.loads(file.metadata()["amend"])
+            predictor = Predictor(about["spec"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         encoder = {k.removeprefix("encoder."): v for k, v in tensors.items() if k.startswith("encoder.")}
         predictor.encoder.load_state_dict(encoder)
-        return cls(predictor, tensors["w"])
+        model = cls(predictor, tensors["w"])
+        model.threshold = about.get("threshold", model.threshold)
+        return model
 
     def predict_means(self, x: Numbers) -> Numbers:
         """h(f(x)) for raw inputs (n, ...), n > 0: (n, K)."""
@@ -78,18 +83,18 @@ class LoadedModel:
         return np.concatenate([self._predict(x[i : i + INPUTS_PER_STEP]) for i in range(0, len(x), INPUTS_PER_STEP)])
 
     def assess(self, x: Numbers) -> tuple[Numbers, Uncertainty]:
-        """Means as `predict_means` has them, and how sure they are: standard deviations, and ends of intervals.
+        """The means of `predict_means`, and their uncertainty: standard deviations and intervals.
 
-        ValueError if nobody can say how sure this model is.
+        Raises ValueError if the uncertainty is not available for this model.
         """
         if self._posterior is None:
-            raise ValueError("its posterior was not loaded with it")
-        posterior = self._found = self._found or self._posterior()
+            raise ValueError("The model was loaded without its posterior.")
+        posterior = self._computed = self._computed or self._posterior()
         x = x.reshape(len(x), *self.shape)
         parts = [self._assess(posterior, x[i : i + INPUTS_PER_STEP]) for i in range(0, len(x), INPUTS_PER_STEP)]
         if len(parts) == 1:
             return parts[0]
-        std, low, high = (np.concatenate(each) for each in zip(*(found for _, found in parts), strict=True))
+        std, low, high = (np.concatenate(each) for each in zip(*(uncertainty for _, uncertainty in parts), strict=True))
         return np.concatenate([mean for mean, _ in parts]), Uncertainty(std, low, high)
 
     def _assess(self, posterior: Posterior, x: Numbers) -> tuple[Numbers, Uncertainty]:
@@ -102,13 +107,13 @@ class LoadedModel:
         return mean, posterior.assess(self._predictor.family.name, f, phi)
 
     def assessing_work(self, rows: int) -> float:
-        """About how many multiplications `assess` takes: the first time, the posterior has to be found."""
-        if self._found is None:
+        """The approximate number of multiplications in `assess`, whose first call computes the posterior."""
+        if self._computed is None:
             return float(self.size) ** 3
-        return float(self._found.root.size * rows)
+        return float(self._computed.root.size * rows)
 
     def _outputs(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """f (n, K), and the features (n, D) that it is linear in: of a network, what its last layer reads."""
+        """f (n, K), and the features (n, D) that it is linear in; for a network, the inputs of its last layer."""
         predictor = self._predictor
         if isinstance(predictor.body, Glm):
             phi = predictor.features(x)

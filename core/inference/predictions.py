@@ -1,6 +1,4 @@
-"""Predicted means in the callers' terms: what the service answers, and what a model loaded from MLflow gives."""
-
-from __future__ import annotations
+"""Predictions in terms of the target, as the service and models loaded from MLflow return them."""
 
 from typing import Any, TypedDict
 
@@ -21,35 +19,38 @@ Prediction = TypedDict(
     },
     total=False,
 )
-"""One answer: `mean` for yes/no, numbers and counts; `class` where there are classes, beside a `score` where the loss
-is a squared hinge: above 0 for class 1, and no probability; `std` and `interval` if asked."""
+"""A prediction: `mean` for binary targets, numbers and counts; `class` for binary targets and classes; `score` instead
+of a probability if the loss is the squared hinge (above 0 for class 1); `std` and `interval` on request."""
 
 
-def to_predictions(spec: PredictorSpec, mean: NDArray[Any], unsure: Uncertainty | None = None) -> list[Prediction]:
-    """Predicted means (n, K) of a spec's target, and how sure they are.
+def to_predictions(
+    spec: PredictorSpec, mean: NDArray[Any], uncertainty: Uncertainty | None = None, threshold: float = 0.5
+) -> list[Prediction]:
+    """Convert predicted means (n, K), and their uncertainty, to predictions.
+
+    A binary model predicts class 1 if its probability is above the threshold.
 
     >>> import numpy as np
     >>> spec, f = {"target": {"kind": "binary"}}, np.array([[0.25]])
     >>> to_predictions(spec, f), to_predictions(spec | {"loss": {"kind": "squared_hinge"}}, f)
     ([{'mean': 0.25, 'class': 0}], [{'score': 0.25, 'class': 1}])
     """
-    made, target = to_answers(spec, mean), spec["target"]
-    if unsure is None:
-        return made
-    rows = zip(made, *(array.tolist() for array in unsure), strict=True)
+    predictions, target = without_uncertainty(spec, mean, threshold), spec["target"]
+    if uncertainty is None:
+        return predictions
+    rows = zip(predictions, *(array.tolist() for array in uncertainty), strict=True)
     if target["kind"] != "classes":
-        for one, std, low, high in rows:
-            one["std"], one["interval"] = std[0], (low[0], high[0])
-        return made
+        for prediction, std, low, high in rows:
+            prediction["std"], prediction["interval"] = std[0], (low[0], high[0])
+        return predictions
     names = [str(value) for value in target["values"]]
-    for one, std, low, high in rows:
-        one["std"] = dict(zip(names, std, strict=True))
-        one["interval"] = dict(zip(names, zip(low, high, strict=True), strict=True))
-    return made
+    for prediction, std, low, high in rows:
+        prediction["std"] = dict(zip(names, std, strict=True))
+        prediction["interval"] = dict(zip(names, zip(low, high, strict=True), strict=True))
+    return predictions
 
 
-def to_answers(spec: PredictorSpec, mean: NDArray[Any]) -> list[Prediction]:
-    """The same, however sure they are."""
+def without_uncertainty(spec: PredictorSpec, mean: NDArray[Any], threshold: float) -> list[Prediction]:
     target = spec["target"]
     if target["kind"] == "classes":
         values = target["values"]
@@ -63,5 +64,5 @@ def to_answers(spec: PredictorSpec, mean: NDArray[Any]) -> list[Prediction]:
     if gives_scores(spec):
         return [{"score": f, "class": int(f > 0)} for f in numbers]
     if target["kind"] == "binary":
-        return [{"mean": p, "class": int(p > 0.5)} for p in numbers]
+        return [{"mean": p, "class": int(p > threshold)} for p in numbers]
     return [{"mean": v} for v in numbers]

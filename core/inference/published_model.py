@@ -1,6 +1,4 @@
-"""A published version as MLflow loads it: data frames in, the service's own answers out."""
-
-from __future__ import annotations
+"""A published version as MLflow loads it: data frames in, the same predictions as the service out."""
 
 import math
 from collections.abc import Callable
@@ -12,7 +10,8 @@ from numpy.typing import NDArray
 
 from ..kprior.model.categories import spell, spellings_of, unseen_code
 from ..kprior.model.dates import days_of, truth_of
-from ..kprior.model.spec import BooleanColumn, CategoryColumn, Column, DateColumn, Input, dtype_of
+from ..kprior.model.spec import dtype_of
+from ..kprior.model.spec_types import BooleanColumn, CategoryColumn, Column, DateColumn, Input
 from .loaded_model import LoadedModel
 from .predictions import to_predictions
 
@@ -20,31 +19,33 @@ MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
 
 class PublishedModel:
-    """What MLflow asks for predictions."""
+    """The model that MLflow calls for predictions."""
 
     def __init__(self, path: str) -> None:
         self.model = LoadedModel.from_file(path)
 
     def predict(self, given: Any) -> pd.DataFrame:
-        """A row of outputs for each row of inputs.
+        """Predict a row of outputs for each row of inputs.
 
-        A table has its columns by name, categories as their values, missing values as None or NaN. Vectors and
-        images are numbers in any form: columns of whatever names, or an array.
+        A table has its columns by name, categories as their values, and missing values as None or NaN. Vectors and
+        images are numbers: an array, or columns of any names.
         """
         spec = self.model.spec
         described = spec["input"]
         x = to_codes(described["columns"], given) if described["kind"] == "table" else np.asarray(given, np.float64)
         x = check_numbers(x, described)
-        return pd.DataFrame(to_predictions(spec, self.model.predict_means(x)) if len(x) else [])
+        if not len(x):
+            return pd.DataFrame([])
+        return pd.DataFrame(to_predictions(spec, self.model.predict_means(x), threshold=self.model.threshold))
 
 
 def to_codes(columns: list[Column], given: Any) -> NDArray[np.float64]:
-    """Named columns -> numbers, categories as the place among their values, dates as days."""
+    """Convert named columns to numbers: categories to the index of their value, dates to days."""
     frame = pd.DataFrame(given)
     made = np.empty((len(frame), len(columns)), np.float64)
     for j, column in enumerate(columns):
         if column["name"] not in frame.columns:
-            raise ValueError(f"the column {column['name']!r} is missing")
+            raise ValueError(f"The column {column['name']!r} is missing.")
         values = frame[column["name"]]
         if column["type"] == "number":
             made[:, j] = values.astype("float64")
@@ -59,12 +60,12 @@ def read_each(read: Callable[[object], float], name: str, values: Any) -> list[f
         try:
             made.append(math.nan if pd.isna(value) else read(value))
         except ValueError as error:
-            raise ValueError(f"row {row}: {name!r}: {error}") from None
+            raise ValueError(f"Row {row}: {name!r}: {error}") from None
     return made
 
 
 def reader_of(column: BooleanColumn | DateColumn | CategoryColumn) -> Callable[[object], float]:
-    """What makes a number of a value as the service does."""
+    """The function that converts a value to a number, as the service does."""
     if column["type"] != "category":
         return days_of if column["type"] == "date" else truth_of
     codes, unseen = {"": math.nan, **spellings_of(column["values"])}, unseen_code(column)
@@ -72,24 +73,24 @@ def reader_of(column: BooleanColumn | DateColumn | CategoryColumn) -> Callable[[
     def read(value: object) -> float:
         code = codes.get(spell(value), unseen)
         if code is None:
-            raise ValueError("not among the values of this column")
+            raise ValueError("not a value of this column")
         return code
 
     return read
 
 
 def check_numbers(x: NDArray[np.float64], described: Input) -> NDArray[Any]:
-    """The type in which examples are stored; ValueError for what the service would refuse."""
+    """Convert to the type in which examples are stored; raises ValueError where the service would reject the input."""
     if dtype_of(described) == "uint8":
         if not ((x >= 0) & (x <= 255) & (x == np.floor(x))).all():
-            raise ValueError("pixels are whole numbers from 0 to 255")
+            raise ValueError("Pixels must be integers from 0 to 255.")
         return x.astype(np.uint8)
     missing = np.isnan(x) if described["kind"] == "table" else np.zeros_like(x, bool)
     if not (missing | (np.abs(x) <= MAX_FLOAT32)).all():
-        raise ValueError("a number is not finite, or too large for 32 bits")
+        raise ValueError("A number is not finite or too large for 32 bits.")
     return np.ascontiguousarray(x, np.float32)
 
 
 def _load_pyfunc(path: str) -> PublishedModel:
-    """What MLflow calls."""
+    """MLflow's entry point."""
     return PublishedModel(path)

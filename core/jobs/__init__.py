@@ -1,1 +1,1 @@
-"""Jobs: the units of work of workers. The database is their source of truth; the broker only carries their ids."""
+"""Jobs: units of work for the workers. The database is the source of truth; the broker only carries their ids."""

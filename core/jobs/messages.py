@@ -1,7 +1,5 @@
 """Celery messages to the workers. They carry the id of a job and nothing else."""
 
-from __future__ import annotations
-
 from celery import Celery
 
 RUN_TASK = "amend.run"
@@ -9,13 +7,13 @@ RUN_TASK = "amend.run"
 TRACK_TASK = "amend.track"
 """The Celery task that publishes pending events to MLflow."""
 TRACKING_QUEUE = "tracking"
-"""The queue of that task: dashboards must not keep jobs waiting."""
+"""The queue of that task, separate so that publishing does not delay jobs."""
 BROKER_TIMEOUT_SECONDS = 2.0
 
 
 def sender(broker: str) -> Celery:
-    """A Celery application that only sends; it times out soon while the broker is down."""
-    # the fixup for Django, which is on by default, imports the worker
+    """A Celery application that only sends messages, with a short timeout in case the broker is down."""
+    # without the default fixup for Django, which imports the worker
     celery = Celery("amend", broker=broker, set_as_current=False, fixups=[])
     celery.conf.broker_transport_options = {
         "socket_connect_timeout": BROKER_TIMEOUT_SECONDS,
@@ -29,5 +27,5 @@ def send_job(celery: Celery, job_id: str, queue: str) -> None:
 
 
 def send_track(celery: Celery) -> None:
-    # a message that was not taken for so long has been superseded: the scheduler sends them regularly
+    # the scheduler sends these messages regularly, so an old one is superseded
     celery.send_task(TRACK_TASK, queue=TRACKING_QUEUE, expires=60, retry=False)

@@ -1,24 +1,23 @@
-"""The outbox: sends the messages about jobs that were committed. The caller provides the function that sends."""
-
-from __future__ import annotations
+"""The outbox: sends the messages about committed jobs, by a function that the caller provides."""
 
 from collections.abc import Callable
 
 from sqlalchemy import delete, update
 from sqlalchemy.orm import Session
 
-from core.database import Database, now
+from core.clock import now
+from core.database import Database
 from core.jobs.queries import unsent_messages
 from core.tables.jobs import Job, Outbox
 
 BATCH_SIZE = 1000
-"""Messages that are read from the outbox at a time."""
+"""Number of messages that are read from the outbox at a time."""
 Send = Callable[[str, str], None]
 """Sends a job's id to a queue, or raises."""
 
 
 def flush(database: Database, send: Send) -> int:
-    """Send all pending messages; returns how many. After a crash some are sent twice, and none is lost."""
+    """Send all pending messages; returns how many. After a crash, some may be sent twice; none is lost."""
     sent = 0
     while True:
         with database.read() as session:

@@ -1,6 +1,4 @@
-"""The outlook of a model: which jobs its policy will make due next, for the pages."""
-
-from __future__ import annotations
+"""The outlook of a model: when its policy will next make jobs due. For the pages."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,7 +13,7 @@ from core.versions.queries import last_trained, tip_of
 
 @dataclass(frozen=True)
 class Outlook:
-    """The next adaptation is due at a time or after some more changes, whichever comes first; None: no such rule."""
+    """The next adaptation is due at a time or after a number of changes, whichever comes first; None: no such rule."""
 
     adapt_at: datetime | None = None
     adapt_after: int | None = None
@@ -24,7 +22,7 @@ class Outlook:
 
 
 def find_outlook(session: Session, model: Model, moment: datetime) -> Outlook:
-    """What is due next: before the first training, only that; nothing while the model is held."""
+    """When the next jobs are due. Before the first training only that is; while the model is held nothing is."""
     tip, policy = tip_of(session, model), policy_of(model)
     if model.held_at is not None or (tip is not None and model.train_count == 0):
         return Outlook()

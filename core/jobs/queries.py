@@ -1,7 +1,5 @@
 """Queries about jobs, the messages about them, and workers."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,7 +8,7 @@ from functools import cache
 from sqlalchemy import ColumnElement, case, exists, func, select
 from sqlalchemy.orm import Session, aliased
 
-from core.database import now
+from core.clock import now
 from core.errors import Conflict, NotFound
 from core.ids import find_by_id
 from core.paging import invalid_cursor, page_after
@@ -21,14 +19,14 @@ UNFINISHED = (JobState.QUEUED, JobState.RUNNING)
 
 
 def find_job(session: Session, id: str, visible: Collection[str] | None) -> tuple[Job, Model]:
-    """A job, by its id or the beginning of it, and its model.
+    """A job, by its id or a prefix of it, and its model.
 
-    Raises NotFound unless the model is among the visible ones (None: all), and Conflict if several ids begin like that.
+    Raises NotFound if the model is not among the visible ones (None: all), and Conflict if the prefix is ambiguous.
     """
     query = select(Job, Model).join(Model, Job.model_id == Model.id)
     found = find_by_id(session, query if visible is None else query.where(Model.name.in_(visible)), Job.id, id)
     if found is None:
-        raise NotFound("job_not_found", "There is no such job.")
+        raise NotFound("job_not_found", "Job not found.")
     job, model = found
     return job, model
 
@@ -42,7 +40,7 @@ def page_jobs(
     after: str | None,
     limit: int,
 ) -> list[tuple[Job, str]]:
-    """Jobs with the names of their models, the newest first, after the job `after`; raises Invalid if there is none."""
+    """Jobs with the names of their models, newest first, after the job `after`. Raises Invalid if it does not exist."""
     query = select(Job, Model.name).join(Model, Job.model_id == Model.id)
     if visible is not None:
         query = query.where(Model.name.in_(visible))
@@ -54,7 +52,7 @@ def page_jobs(
         query = query.where(Job.kind == kind)
     try:
         last = None if after is None else find_job(session, after, visible)[0]
-    except (NotFound, Conflict):  # also for a job that the caller cannot see: the error must not reveal which
+    except (NotFound, Conflict):  # also for a job that the caller cannot see: the error must not reveal it
         raise invalid_cursor() from None
     if last is not None and last.id != after:
         raise invalid_cursor()
@@ -64,12 +62,12 @@ def page_jobs(
 
 
 def find_in_state(session: Session, model_id: int, kind: JobKind, state: JobState) -> Job | None:
-    """The job of a model and kind that is queued, or running; there is at most one of each."""
+    """The queued or running job of a model and kind; there is at most one of each."""
     return session.scalar(select(Job).where(Job.model_id == model_id, Job.kind == kind, in_state(state)))
 
 
 def last_job(session: Session, model_id: int, kind: JobKind) -> Job | None:
-    """The job of a model and kind that was enqueued last."""
+    """The most recently enqueued job of a model and kind."""
     jobs = select(Job).where(Job.model_id == model_id, Job.kind == kind)
     return session.scalar(jobs.order_by(Job.created_at.desc()).limit(1))
 
@@ -86,17 +84,19 @@ def unfinished_jobs(session: Session, model_id: int) -> Sequence[Job]:
     return session.scalars(jobs.order_by(Job.created_at)).all()
 
 
-@cache  # making it takes longer than running the query
+@cache  # building the expression takes longer than running the query
 def is_blocked() -> ColumnElement[bool]:
-    """Condition on jobs that cannot start now, since another one of the same model and kind is running."""
+    """Condition on jobs that cannot start because another job of the same model and kind is running."""
     other = aliased(Job)
     return exists().where(other.model_id == Job.model_id, other.kind == Job.kind, other.state == JobState.RUNNING)
 
 
 def abandoned_jobs(session: Session, job: Job) -> Sequence[str]:
-    """Ids of other jobs of the same model and kind whose workers are lost."""
+    """Ids of other jobs of the same model and kind whose leases have expired."""
     same = (Job.model_id == job.model_id, Job.kind == job.kind, Job.id != job.id)
-    return session.scalars(select(Job.id).where(*same, Job.state == JobState.RUNNING, Job.lease_until < now())).all()
+    return session.scalars(
+        select(Job.id).where(*same, Job.state == JobState.RUNNING, Job.lease_expires_at < now())
+    ).all()
 
 
 def retrain_ids(session: Session, model_id: int) -> frozenset[str]:
@@ -105,19 +105,19 @@ def retrain_ids(session: Session, model_id: int) -> frozenset[str]:
 
 
 def unsent_messages(session: Session, limit: int) -> list[tuple[int, str, str]]:
-    """Messages that are not sent yet, the oldest first: their ids, and the ids and queues of their jobs."""
+    """Messages that are not sent yet, oldest first: their ids, and the ids and queues of their jobs."""
     query = select(Outbox.id, Job.id, Job.queue).join(Job, Job.id == Outbox.job_id)
     return [(id, job_id, queue) for id, job_id, queue in session.execute(query.order_by(Outbox.id).limit(limit))]
 
 
 @dataclass(frozen=True)
 class JobCount:
-    """How many jobs of one kind and state took about as long."""
+    """Number of jobs of one kind and state whose durations fall into the same bucket."""
 
     kind: JobKind
     state: JobState
     bucket: int
-    """Index of the first limit that they did not exceed, or the number of limits; -1: they have no duration."""
+    """Index of the first limit that is not exceeded, or the number of limits; -1 without a duration."""
     count: int
     seconds: float
     """Their total duration."""
@@ -126,7 +126,7 @@ class JobCount:
 
 
 def count_jobs(session: Session, limits: Sequence[float]) -> list[JobCount]:
-    """How many jobs there are, by kind, state and duration."""
+    """Numbers of jobs by kind, state and duration."""
     reached = [(Job.seconds <= limit, i) for i, limit in enumerate(limits)]
     bucket = case((Job.seconds.is_(None), -1), *reached, else_=len(limits)).label("bucket")
     spent = func.coalesce(func.sum(Job.seconds), 0.0)
@@ -135,7 +135,7 @@ def count_jobs(session: Session, limits: Sequence[float]) -> list[JobCount]:
 
 
 def count_messages_and_workers(session: Session, since: datetime) -> tuple[int, int]:
-    """How many messages are not sent yet, and how many workers had a heartbeat since then."""
+    """The number of unsent messages, and of workers with a heartbeat since a time."""
     unsent = select(func.count()).select_from(Outbox).scalar_subquery()
     alive = select(func.count()).where(Worker.seen_at > since).scalar_subquery()
     found = session.execute(select(unsent, alive)).one()
@@ -143,5 +143,5 @@ def count_messages_and_workers(session: Session, since: datetime) -> tuple[int, 
 
 
 def last_heartbeat(session: Session) -> datetime | None:
-    """When any worker had its last heartbeat."""
+    """The time of the latest heartbeat of any worker."""
     return session.scalar(select(func.max(Worker.seen_at)))

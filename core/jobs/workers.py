@@ -1,13 +1,11 @@
-"""Heartbeats of workers: each writes one every few seconds, and readiness checks read the last."""
-
-from __future__ import annotations
+"""Heartbeats of workers. Each worker writes one every few seconds; readiness checks read the latest."""
 
 from datetime import datetime
 
 from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
-from core.database import now
+from core.clock import now
 from core.tables.jobs import Worker
 
 
@@ -17,5 +15,5 @@ def record_heartbeat(session: Session, name: str) -> None:
 
 
 def delete_silent(session: Session, before: datetime) -> None:
-    """Delete workers whose last heartbeat is older than that."""
+    """Delete workers whose last heartbeat was before a time."""
     session.execute(delete(Worker).where(Worker.seen_at < before))

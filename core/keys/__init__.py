@@ -1,1 +1,1 @@
-"""API keys: who may do what with which models. Only a hash of a key's secret is stored."""
+"""API keys: permissions for models. Only a hash of a key's secret is stored."""

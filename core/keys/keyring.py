@@ -1,6 +1,4 @@
-"""Issuing, checking and revoking keys. A key is `amend_<id>_<secret>`; the id finds the row, the secret proves it."""
-
-from __future__ import annotations
+"""Issuing, checking and revoking keys. A key is `amend_<id>_<secret>`; the id identifies its row."""
 
 import hashlib
 import hmac
@@ -12,27 +10,23 @@ from datetime import datetime, timedelta
 from sqlalchemy import update
 from sqlalchemy.orm import Session
 
-from core.database import now, utc_text
+from core.clock import now
+from core.database import utc_text
 from core.errors import Invalid, NotFound, Unauthorized
 from core.tables.keys import Key, Scope
 
 KEY_PATTERN = re.compile(r"amend_([a-z0-9]{8,20})_([A-Za-z0-9_-]{20,100})")
 MAX_LIFETIME = timedelta(days=36525)
 LAST_USED_PRECISION = timedelta(minutes=1)
-"""`last_used_at` is at most this much behind: a write for every request would cost more than the request."""
+"""`last_used_at` lags by at most this: a write for every request would cost more than the request."""
 
 
 def issue(
-    session: Session,
-    name: str,
-    scopes: Sequence[Scope],
-    models: list[str] | None,
-    expires_at: datetime | None = None,
+    session: Session, name: str, scopes: Sequence[Scope], models: list[str] | None, expires_at: datetime | None = None
 ) -> tuple[Key, str]:
-    """Issue a key; returns it with its text, which is shown to its owner once."""
+    """Issue a key; returns it with its text, which is shown only once."""
     if expires_at is not None and not timedelta() < expires_at - now() < MAX_LIFETIME:
-        place = ("expires_at",)
-        raise Invalid.at(place, "key_invalid", "must be to come, and within a hundred years")
+        raise Invalid.at(("expires_at",), "key_invalid", "must be in the future and within a hundred years")
     text = f"amend_{secrets.token_hex(6)}_{secrets.token_urlsafe(32)}"
     key, _ = add(session, text, name, scopes, models)
     key.expires_at = expires_at
@@ -40,27 +34,27 @@ def issue(
 
 
 def add(session: Session, text: str, name: str, scopes: Sequence[Scope], models: list[str] | None) -> tuple[Key, str]:
-    """Add a key whose text is given, as an operator may do for the first one; returns it with its text."""
-    found = KEY_PATTERN.fullmatch(text)
-    if not found:
+    """Add a key with a given text, such as AMEND_ADMIN_KEY; returns it with its text."""
+    match = KEY_PATTERN.fullmatch(text)
+    if not match:
         raise Invalid("key_invalid", "A key has the form amend_<8-20 of a-z 0-9>_<20-100 of A-Z a-z 0-9 _ ->.")
-    key = Key(id=found[1], name=name, digest=digest(found[2]), scopes=[s.value for s in scopes], models=models)
+    key = Key(id=match[1], name=name, digest=digest(match[2]), scopes=[s.value for s in scopes], models=models)
     session.add(key)
     session.flush()
     return key, text
 
 
 def digest(secret: str) -> bytes:
-    # secrets have 256 random bits: there is nothing to guess, and so nothing that a slow hash would slow down
+    # secrets have 256 random bits and cannot be guessed, so a slow hash would add nothing
     return hashlib.sha256(secret.encode()).digest()
 
 
 def check(session: Session, text: str) -> Key | None:
-    """The key with this text; None if it is unknown, wrong or revoked. Raises Unauthorized if it expired."""
-    found = KEY_PATTERN.fullmatch(text)
-    key = session.get(Key, found[1]) if found else None
-    # an unknown id costs the same comparison as a wrong secret
-    matches = hmac.compare_digest(key.digest if key else bytes(32), digest(found[2] if found else ""))
+    """The key with this text; None if it is unknown, wrong or revoked. Raises Unauthorized if it has expired."""
+    match = KEY_PATTERN.fullmatch(text)
+    key = session.get(Key, match[1]) if match else None
+    # an unknown id takes as long as a wrong secret
+    matches = hmac.compare_digest(key.digest if key else bytes(32), digest(match[2] if match else ""))
     if key is None or not matches or key.revoked_at is not None:
         return None
     if key.expires_at is not None and has_expired(key):
@@ -89,5 +83,5 @@ def record_use(session: Session, key_id: str) -> None:
 def revoke(session: Session, key_id: str) -> None:
     key = session.get(Key, key_id)
     if key is None or key.revoked_at is not None:
-        raise NotFound("key_not_found", "There is no such key.")
+        raise NotFound("key_not_found", "This key does not exist.")
     key.revoked_at = now()

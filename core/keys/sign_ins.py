@@ -1,9 +1,7 @@
 """Browsers that are signed in with a key: a random token in a cookie, whose hash is in the database.
 
-The row is deleted on signing out, and invalid once it expires or its key is revoked.
+The row is deleted when the browser signs out, and invalid once it expires or the key is revoked.
 """
-
-from __future__ import annotations
 
 import hashlib
 import secrets
@@ -12,7 +10,7 @@ from datetime import timedelta
 from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
-from core.database import now
+from core.clock import now
 from core.keys.keyring import is_valid
 from core.tables.keys import Key, SignIn
 
@@ -22,16 +20,16 @@ LIFETIME = timedelta(hours=12)
 
 def sign_in(session: Session, key_id: str) -> str:
     """Sign a browser in; returns the token for its cookie. Expired sign-ins are deleted."""
-    session.execute(delete(SignIn).where(SignIn.until < now()))
+    session.execute(delete(SignIn).where(SignIn.expires_at < now()))
     token = secrets.token_urlsafe(32)
-    session.add(SignIn(digest=digest(token), key_id=key_id, until=now() + LIFETIME))
+    session.add(SignIn(digest=digest(token), key_id=key_id, expires_at=now() + LIFETIME))
     return token
 
 
 def find_key(session: Session, token: str) -> Key | None:
-    """The key that a browser is signed in with; None if it is not signed in, or no longer."""
-    found = session.get(SignIn, digest(token))
-    key = session.get(Key, found.key_id) if found is not None and found.until > now() else None
+    """The key that a browser is signed in with; None if it is not, or not any longer."""
+    row = session.get(SignIn, digest(token))
+    key = session.get(Key, row.key_id) if row is not None and row.expires_at > now() else None
     return key if key is not None and is_valid(key) else None
 
 
@@ -40,5 +38,5 @@ def sign_out(session: Session, token: str) -> None:
 
 
 def digest(token: str) -> bytes:
-    # 256 random bits: as for keys, there is nothing to guess
+    # 256 random bits cannot be guessed, as for keys
     return hashlib.sha256(token.encode()).digest()

@@ -1,16 +1,16 @@
-"""K-priors: move a trained model to where a retrain would have put it, from the model and a small memory of its past.
+"""K-priors: adapt a trained model to what a retrain would give, from the model and a small memory of its past data.
 
-Khan & Swaroop, *Knowledge-Adaptation Priors*, NeurIPS 2021, and what has been learnt since. Tensors in, tensors out:
-no files, no settings, no database.
+Based on Khan & Swaroop, *Knowledge-Adaptation Priors*, NeurIPS 2021. Tensors in, tensors out: no files, no settings, no
+database.
 
-    train(spec, data)                 a first version, from scratch
-    adopt(spec, w, data, count)       a first version at weights that somebody else found
-    adapt(state, memory, tasks)       the next one, without the past; a network with rows that `draw` gives
-    certify(state, data)              one pass: how far from a retrain it can be; `refine` brings it nearer, and
-                                      `refine_for_erasure` to weights that nobody who was erased can be found in
-    State.to_bytes, State.from_bytes  a version's state as one safetensors file
+    train(spec, data)                 the first version, from scratch
+    adopt(spec, w, data, count)       the first version, with imported weights
+    adapt(state, memory, tasks)       the next version, without the past data; networks also need `draw`
+    certify(state, memory, data)      a bound of the distance to a retrain, by one pass; `refine` reduces it, and
+                                      `refine_for_erasure` gives weights that do not depend on any erased example
+    State.to_bytes, State.from_bytes  the state of a version as one safetensors file
 
-A first version, the next one without one of its examples, and how far from a retrain it can be:
+The first version, the next one without one of the examples, and its distance to a retrain:
 
 >>> import torch
 >>> from core.kprior import Examples, RemoveData, adapt, train
@@ -24,76 +24,15 @@ A first version, the next one without one of its examples, and how far from a re
 (0, True)
 """
 
-from core.kprior.adaptation.adaptation import adapt
-from core.kprior.adaptation.erasure import refine_for_erasure
-from core.kprior.certificate.certificate import Certificate, Measurement
-from core.kprior.certificate.certified_removal import CertifiedRemoval
-from core.kprior.certificate.membership import membership_auc
-from core.kprior.certificate.network import Audit
-from core.kprior.certificate.refinement import certify, refine
-from core.kprior.cost import Cost
-from core.kprior.data.drawing import Draw, draw_from
-from core.kprior.data.examples import Data, Examples
-from core.kprior.memory.memory import Memory, MemoryPolicy, Select
-from core.kprior.model.predictor import Predictor
-from core.kprior.objective.methods import MODES, OURS, PAPER, REPLAY, WEIGHT_PRIOR, Method, Weighting, distillation
-from core.kprior.objective.tasks import (
-    AddData,
-    ChangeInput,
-    ChangeLoss,
-    ChangeModel,
-    ChangeRegularizer,
-    ChangeTarget,
-    RemoveData,
-    Task,
-)
-from core.kprior.result import Result
-from core.kprior.solvers import SolverError, Training
-from core.kprior.state import State, StateError
-from core.kprior.training.adoption import adopt
-from core.kprior.training.training import reselect, train
+import importlib
+from typing import TYPE_CHECKING, Any
 
-__all__ = [
-    "MODES",
-    "OURS",
-    "PAPER",
-    "REPLAY",
-    "WEIGHT_PRIOR",
-    "AddData",
-    "Audit",
-    "Certificate",
-    "CertifiedRemoval",
-    "ChangeInput",
-    "ChangeLoss",
-    "ChangeModel",
-    "ChangeRegularizer",
-    "ChangeTarget",
-    "Cost",
-    "Data",
-    "Draw",
-    "Examples",
-    "Measurement",
-    "Memory",
-    "MemoryPolicy",
-    "Method",
-    "Predictor",
-    "RemoveData",
-    "Result",
-    "Select",
-    "SolverError",
-    "State",
-    "StateError",
-    "Task",
-    "Training",
-    "Weighting",
-    "adapt",
-    "adopt",
-    "certify",
-    "distillation",
-    "draw_from",
-    "membership_auc",
-    "refine",
-    "refine_for_erasure",
-    "reselect",
-    "train",
-]
+if TYPE_CHECKING:
+    from core.kprior.public import *  # noqa: F403
+
+
+def __getattr__(name: str) -> Any:
+    # on first use: tables and specs need types of the engine, but not torch, which takes a second to load
+    if name.startswith("_"):
+        raise AttributeError(name)
+    return getattr(importlib.import_module("core.kprior.public"), name)

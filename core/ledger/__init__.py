@@ -1,6 +1,6 @@
-"""The ledger: per model, the append-only sequence of what happened, each change with a position of its own.
+"""The ledger: for each model, the append-only sequence of its changes, each with a position of its own.
 
-What writes it is here: `add`, `remove` and `replace_examples`, `restore` removed ones, `change_spec`.
+The functions exported here write it; `passes` and `queries` read it.
 """
 
 from core.ledger.additions import Added, add

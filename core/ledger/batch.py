@@ -1,4 +1,4 @@
-"""A batch of examples as columns: what every format is parsed into, and what the database's bulk path takes."""
+"""A batch of examples as columns: the result of parsing any request format, and the input of bulk inserts."""
 
 from __future__ import annotations
 
@@ -7,33 +7,56 @@ import math
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
-from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-Split = bool | None
-"""True: holdout, False: train, None: chosen by the id."""
+from core.ledger.holdout_split import Split, choose_holdout, draw_by_subject, draw_numbers
+from core.models.policy import HoldoutPolicy
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What the champion, and the policy's challenger, predict for n examples when they arrive."""
+
+    version: int
+    mean: NDArray[np.float64]
+    """(n, outputs); NaN for examples that were not predicted."""
+    challenger: int | None = None
+    challenger_mean: NDArray[np.float64] | None = None
+
+    def take(self, index: Sequence[int]) -> Predicted:
+        """The predictions for the examples at `index`."""
+        challenged = None if self.challenger_mean is None else self.challenger_mean[index]
+        return Predicted(self.version, self.mean[index], self.challenger, challenged)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """n examples that were checked against the model's spec."""
+    """n examples that have been validated against the model's spec."""
 
     ids: pa.StringArray
-    """As Arrow keeps them, one after another: a Python object for each would cost more than the rest."""
+    """An Arrow array: creating a Python string for each id would cost more than all other columns."""
     subjects: Sequence[bytes | None]
-    """Keyed hashes."""
+    """Keyed hashes of the subjects."""
     x: NDArray[np.float32] | NDArray[np.uint8]
-    """(n, numbers of one input), contiguous."""
+    """(n, width of one input), contiguous."""
     y: NDArray[np.float64]
+    """(n,) targets as numbers; NaN for examples without a label."""
     splits: Sequence[Split]
-    layout: int = 0
-    """Where the input or the target changed last, as far as the parser knew."""
+    layout_position: int = 0
+    """Position of the last change of the input or the target when the batch was parsed."""
     weights: NDArray[np.float64] | None = None
-    """The weight of each example, NaN where none was given; None: none was given at all."""
+    """The weight of each example, NaN where none was given; None if no example has one."""
+    times: NDArray[np.datetime64] | None = None
+    """(n,) event times in microseconds, UTC, NaT where none was given; None if no example has one."""
+    sources: Sequence[str | None] | None = None
+    """Where each example came from; None if no example has a source."""
+    predicted: Predicted | None = None
+    """Predictions to store with examples without a label."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -46,23 +69,43 @@ class Batch:
             self.x[index],
             self.y[index],
             [self.splits[i] for i in index],
-            self.layout,
+            self.layout_position,
             None if self.weights is None else self.weights[index],
+            None if self.times is None else self.times[index],
+            None if self.sources is None else [self.sources[i] for i in index],
+            None if self.predicted is None else self.predicted.take(index),
         )
 
     @cached_property
+    def unlabelled(self) -> NDArray[np.bool_]:
+        """(n,) which examples have no label."""
+        return np.isnan(self.y)
+
+    def times_or(self, otherwise: Sequence[datetime | None]) -> NDArray[np.datetime64] | None:
+        """The event time of each example, or the other one where none was given."""
+        given = np.full(len(self), np.datetime64("NaT"), "M8[us]") if self.times is None else self.times
+        filled = np.where(np.isnat(given), to_times(otherwise), given)
+        return None if np.isnat(filled).all() else filled
+
+    def sources_or(self, otherwise: Sequence[str | None]) -> list[str | None] | None:
+        """The source of each example, or the other one where none was given."""
+        given = [None] * len(self) if self.sources is None else self.sources
+        filled = [other if own is None else own for own, other in zip(given, otherwise, strict=True)]
+        return filled if any(source is not None for source in filled) else None
+
+    @cached_property
     def stored_weights(self) -> NDArray[np.float64] | None:
-        """The weights to be stored; None if all are 1."""
+        """The weights to store; None if all are 1."""
         if self.weights is None:
             return None
-        found = np.where(np.isnan(self.weights), 1.0, self.weights)
-        return found if (found != 1).any() else None
+        weights = np.where(np.isnan(self.weights), 1.0, self.weights)
+        return weights if (weights != 1).any() else None
 
-    def weights_or(self, otherwise: Sequence[float | None]) -> list[float]:
-        """The weight of each example, another where it is not said; one where that is not, either."""
-        given = [None] * len(self) if self.weights is None else self.weights.tolist()
-        made = [other if own is None or math.isnan(own) else own for own, other in zip(given, otherwise, strict=True)]
-        return [1.0 if weight is None else weight for weight in made]
+    def weights_or(self, defaults: Sequence[float | None]) -> list[float]:
+        """The weight of each example; its default where none was given, and 1 where the default is None, too."""
+        given = [math.nan] * len(self) if self.weights is None else self.weights.tolist()
+        weights = [default if math.isnan(own) else own for own, default in zip(given, defaults, strict=True)]
+        return [1.0 if weight is None else weight for weight in weights]
 
     @cached_property
     def features(self) -> list[bytes]:
@@ -72,41 +115,42 @@ class Batch:
 
     @cached_property
     def draws(self) -> NDArray[np.uint64]:
-        """A pseudorandom number for each example that depends on its id alone."""
-        z = np.fromiter(map(crc32, self.ids.cast(pa.binary()).to_pylist()), np.uint64, len(self))
-        # splitmix64 turns similar checksums into unrelated numbers: ids are often consecutive
-        with np.errstate(over="ignore"):
-            z = (z + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-            z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-            z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        mixed: NDArray[np.uint64] = z ^ (z >> np.uint64(31))
-        return mixed
+        """(n,) a pseudorandom number for each example that depends only on its id."""
+        return draw_numbers(self.ids)
 
-    def holdouts(self, fraction: float) -> NDArray[np.bool_]:
-        """(n,) which examples are in the holdout: by their split, or else by the draw of their id."""
-        drawn: NDArray[np.bool_] = self.draws < np.uint64(min(int(fraction * 2**64), 2**64 - 1))
-        if self.splits.count(None) < len(self):
-            chosen = [bool(d) if split is None else split for d, split in zip(drawn, self.splits, strict=True)]
-            return np.array(chosen, bool)
-        return drawn
+    @cached_property
+    def subject_draws(self) -> NDArray[np.uint64]:
+        """(n,) the same for all examples of a subject; examples without a subject have the number of their id."""
+        return draw_by_subject(self.draws, self.subjects)
+
+    def holdouts(self, policy: HoldoutPolicy) -> NDArray[np.bool_]:
+        """(n,) which examples are in the holdout."""
+        draws = self.subject_draws if policy.by == "subject" else self.draws
+        return choose_holdout(draws, self.splits, policy.fraction)
+
+
+def to_times(moments: Sequence[datetime | None]) -> NDArray[np.datetime64]:
+    """(n,) times in microseconds, UTC; NaT where there is none."""
+    naive = [None if moment is None else moment.astimezone(UTC).replace(tzinfo=None) for moment in moments]
+    return np.array(naive, "M8[us]")
 
 
 def subject_hash(subject: str, secret: bytes, caseless: bool = False) -> bytes:
-    """The only form in which a subject is stored; the same for what looks the same.
+    """The keyed hash of a subject, which is the only form in which it is stored.
 
-    With `caseless` also for what differs in case, or in width and the like: Unicode's compatibility caseless matching.
+    Subjects that are canonically equivalent in Unicode have the same hash. With `caseless`, so have those that differ
+    only in case, width and the like (Unicode compatibility caseless matching).
 
     >>> subject_hash("Jos\u00e9 ", b"key") == subject_hash("Jose\u0301", b"key")
     True
     >>> subject_hash("Stra\u00dfe \uff11", b"key", caseless=True) == subject_hash("STRASSE 1", b"key", caseless=True)
     True
     """
-    seen = unicodedata.normalize("NFC", subject)
+    normalized = unicodedata.normalize("NFC", subject)
     if caseless:
-        for _ in range(2):  # case folding can denormalize a text, and normalizing can undo the folding
-            seen = unicodedata.normalize("NFKC", unicodedata.normalize("NFD", seen).casefold())
-    seen = seen.strip()
-    return hmac.digest(secret, b"subject:" + seen.encode(), "sha256")
+        for _ in range(2):  # case folding can denormalize text, and normalizing can undo the folding
+            normalized = unicodedata.normalize("NFKC", unicodedata.normalize("NFD", normalized).casefold())
+    return hmac.digest(secret, b"subject:" + normalized.strip().encode(), "sha256")
 
 
 def subject_hashes(subjects: Sequence[str | None], secret: bytes, caseless: bool) -> list[bytes | None]:

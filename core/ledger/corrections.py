@@ -1,6 +1,6 @@
-"""Correcting examples: each is replaced by another with its id, at one position, where the one goes, the other comes.
+"""Correcting examples: an example is removed and another one with the same id is added at the same position.
 
-So at every position exactly one of the two is in force. The caller's transaction holds the lock on the model's row.
+So exactly one of the two is in force at every position. The caller's transaction holds the lock on the model's row.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from core.ledger.positions import Counts
 from core.ledger.queries import look_up_in_force
 from core.ledger.removals import mark_removed
 from core.ledger.specs import layout_at
+from core.models.policy import policy_of
 from core.tables.ledger import ChangeKind, Example
 from core.tables.models import Model
 
@@ -33,29 +34,30 @@ class Replaced:
 
     replaced: int
     unchanged: int
-    """Examples that were in force already with the same content."""
+    """Examples that were already in force with the same content."""
 
 
 def replace_examples(session: Session, model: Model, batch: Batch) -> Replaced:
-    """Put the examples of a batch in the place of those in force with the same ids, each at a position of its own.
+    """Replace the examples in force with those of a batch that have the same ids, each at a position of its own.
 
-    What is not given stays: the person whom an example is about, how many times it counts, whether it is held out.
-
-    Raises
-    ------
-    NotFound
-        If there is no example in force with one of the ids; nothing is replaced.
-    Conflict
-        If an id is there twice, or the batch was read by an input or target that is another now.
+    A subject, weight or split that the batch does not give stays as it was, except that an example that gets another
+    subject gets the split of that subject. Raises NotFound if no example in force has one of the ids, and Conflict if
+    the batch contains an id twice, or the input or target changed after the batch was parsed. Then nothing is replaced.
     """
-    if model.layout != batch.layout:
+    if model.layout_position != batch.layout_position:
         raise LayoutChanged
     old = find_old(session, model, batch.ids.to_pylist())
     layout = layout_at(session, model.id, model.head)
     subjects = [row.subject if given is None else given for row, given in zip(old, batch.subjects, strict=True)]
-    splits = [row.holdout if given is None else given for row, given in zip(old, batch.splits, strict=True)]
+    policy = policy_of(model).holdout_draw
+    drawn = replace(batch, subjects=subjects).holdouts(policy).tolist()
+    splits = [
+        draw if given is not None or (policy.by == "subject" and row.subject != subject) else row.holdout
+        for row, subject, given, draw in zip(old, subjects, batch.splits, drawn, strict=True)
+    ]
     weights = batch.weights_or([row.weight for row in old])
-    new = replace(batch, subjects=subjects, splits=splits, weights=np.array(weights))
+    times, sources = batch.times_or([row.time for row in old]), batch.sources_or([row.source for row in old])
+    new = replace(batch, subjects=subjects, splits=splits, weights=np.array(weights), times=times, sources=sources)
     contents = zip(new.features, new.y.tolist(), subjects, weights, splits, strict=True)
     changed = [
         i for i, (row, content) in enumerate(zip(old, contents, strict=True)) if content_of(row, layout) != content
@@ -66,16 +68,16 @@ def replace_examples(session: Session, model: Model, batch: Batch) -> Replaced:
 
 
 def find_old(session: Session, model: Model, ids: Sequence[str]) -> list[Any]:
-    """The examples in force with these ids, in their order."""
+    """The examples in force with these ids, in the order of the ids."""
     content = (Example.x, Example.y, Example.subject, Example.weight, Example.holdout)
-    columns = (Example.id, Example.position, *content)
+    columns = (Example.id, Example.position, *content, Example.time, Example.source)
     found = {row.id: row for row in look_up_in_force(session, model.id, Example.id, ids, columns)}
     seen = set[str]()
     for i, id_ in enumerate(ids):
         if id_ not in found:
-            raise NotFound.at(("examples", i), "example_not_found", "there is no such example in force")
+            raise NotFound.at(("examples", i), "example_not_found", "no example with this id is in force")
         if id_ in seen:
-            raise Conflict.at(("examples", i), "example_conflict", "the id is in the request already")
+            raise Conflict.at(("examples", i), "example_conflict", "this id occurs twice in the request")
         seen.add(id_)
     return [found[id_] for id_ in ids]
 
@@ -87,7 +89,7 @@ def content_of(row: Any, layout: Layout) -> tuple[bytes, float, bytes | None, fl
 
 
 def store(session: Session, model: Model, old: Sequence[Any], new: Batch) -> None:
-    """Take the old rows out of force, and store the new ones at the positions where that happens."""
+    """Remove the old rows, and store the new rows at the positions of these removals."""
     first = mark_removed(session, model, [row.position for row in old])
     holdout = np.array(new.splits, bool)
     held_out = sum(row.holdout for row in old)

@@ -1,12 +1,10 @@
 """A digest of a set of examples, updated as examples are added and removed.
 
 The digest of a set is the sum of its examples' keyed hashes modulo 2^256 (a set hash as in Bellare & Micciancio,
-*A New Paradigm for Collision-Free Hashing*, 1997). Whoever adds and removes the same examples in whatever order gets
-the same digest: an adapted version and a retrain at the same position must agree, or one of them read other data.
-Keyed, because the difference of two digests is the hash of what was removed: without a key it could be guessed.
+*A New Paradigm for Collision-Free Hashing*, 1997). It does not depend on the order of additions and removals: an
+adapted version and a retrain at the same position must have the same digest, or one of them has read different data.
+The hashes are keyed because the difference of two digests is the hash of a removed example, which could be guessed.
 """
-
-from __future__ import annotations
 
 import hashlib
 import struct
@@ -19,8 +17,8 @@ from torch import Tensor
 
 from core.kprior import Data, Examples
 from core.kprior.data.codec import Tensors
-from core.kprior.data.partitioned import PartitionedData, accumulate
 from core.kprior.passes.accumulator import A, Accumulator, Combined
+from core.kprior.passes.partitioned import PartitionedData, accumulate
 from core.ledger.layouts import ConvertedExamples
 
 SIZE = 2**256
@@ -29,12 +27,12 @@ EMPTY = "0" * 64
 
 def update_digest(secret: bytes, digest: str, added: Data = (), removed: Data = ()) -> str:
     """The digest of a set after examples were added and removed."""
-    came, went = accumulate(added, Digest(secret)), accumulate(removed, Digest(secret))
-    return f"{(int(digest, 16) + came.total - went.total) % SIZE:064x}"
+    plus, minus = accumulate(added, Digest(secret)), accumulate(removed, Digest(secret))
+    return f"{(int(digest, 16) + plus.total - minus.total) % SIZE:064x}"
 
 
 def sum_hashes(secret: bytes, examples: Examples) -> int:
-    """The sum over examples: each is its position, target, input and, if that is not one, its weight."""
+    """The sum of the hashes of each example's position, target, input and, unless it is 1, weight."""
     if isinstance(examples, ConvertedExamples):
         return sum_stored(secret, examples)
     y = examples.y.argmax(1).double() if examples.y.shape[1] > 1 else examples.y[:, 0].double()
@@ -53,7 +51,7 @@ def sum_hashes(secret: bytes, examples: Examples) -> int:
 
 
 def sum_stored(secret: bytes, examples: ConvertedExamples) -> int:
-    """The same for rows that are stored otherwise: other columns make no other set of them."""
+    """The same for converted rows, hashed as they are stored: a change of columns does not change the digest."""
     assert examples.stored is not None
     assert examples.sizes is not None
     empty, total = hashlib.blake2b(key=hashlib.sha512(b"dataset:" + secret).digest(), digest_size=32), 0
@@ -68,17 +66,17 @@ def sum_stored(secret: bytes, examples: ConvertedExamples) -> int:
 
 
 def weight_bytes(examples: Examples) -> Sequence[bytes]:
-    """The bytes of each example's weight that are hashed: none if it is 1."""
+    """The bytes of each example's weight that are hashed; empty if it is 1."""
     if examples.weight is None:
         return [b""] * len(examples)
     return [b"" if weight == 1 else struct.pack("<d", weight) for weight in examples.weight.tolist()]
 
 
 class Digest(Accumulator):
-    """The digest of what is read, for passes whose shards are read by several. Whoever reads one brings the secret."""
+    """The digest of the rows of a pass. Every process that reads one of its shards needs the secret."""
 
     kind = "digest"
-    work = 20_000.0  # about what a hash takes
+    work = 20_000.0  # roughly the cost of one hash
 
     def __init__(self, secret: bytes) -> None:
         self.secret, self.total = secret, 0
@@ -100,7 +98,7 @@ class Digest(Accumulator):
 
 
 class DigestedData(PartitionedData):
-    """Data whose digest is computed while it is read for the first time."""
+    """Data whose digest is computed when it is read for the first time."""
 
     def __init__(self, secret: bytes, data: PartitionedData) -> None:
         self.secret, self.data = secret, data

@@ -1,7 +1,7 @@
-"""Rows of the ledger as tensors at a position: rows from before a change of input or target are converted.
+"""Rows of the ledger as tensors at a position: rows older than a change of the input or target are converted.
 
-A row is stored once, under the spec that was in force when it came, and stays as it is. Whoever reads it says as of
-which position, and gets it as the spec there has it.
+A row is stored in the layout of the spec that was in force when it was added, and never rewritten. A reader names a
+position and gets the row in the layout of the spec at that position.
 """
 
 from __future__ import annotations
@@ -19,13 +19,7 @@ from sqlalchemy.orm import Session
 from torch import Tensor
 
 from core.kprior import Examples
-from core.kprior.data.conversion import (
-    Conversion,
-    input_conversion,
-    recode,
-    target_conversion,
-    target_then,
-)
+from core.kprior.data.conversion import Conversion, input_conversion, recode, target_conversion, target_then
 from core.kprior.model.spec import Input, Spec, Target, dtype_of, shape_of
 from core.ledger import bulk
 from core.models.schema_changes import plain_part
@@ -34,8 +28,8 @@ from core.tables.models import Model
 
 CHUNK_BYTES = 16 * 2**20
 CHUNK_ROWS = 2000
-"""A chunk has a quarter of those bytes, to fit into a processor's cache, but at least so many rows if the bytes allow:
-each chunk also costs a matrix."""
+"""A chunk has a quarter of CHUNK_BYTES, to fit into a processor's cache, but at least CHUNK_ROWS rows if they fit into
+CHUNK_BYTES: each chunk also has a fixed cost, one matrix."""
 
 Classes = tuple[float, ...] | None
 
@@ -46,7 +40,7 @@ class Unreadable(ValueError):
 
 @dataclass(frozen=True)
 class LayoutChange:
-    """A change of the input or the target: how rows from before it are converted."""
+    """A change of the input or the target, and the conversion of older rows."""
 
     position: int
     input: Conversion | None
@@ -54,24 +48,28 @@ class LayoutChange:
 
     def then(self, later: LayoutChange) -> LayoutChange:
         """The conversion by this change and a later one."""
-        given = later.input if self.input is None or later.input is None else self.input.then(later.input)
+        given = later.input
+        if self.input is not None and later.input is not None:
+            given = self.input.then(later.input, self.position)
         return LayoutChange(self.position, given or self.input, target_then(self.target, later.target))
 
 
 def steps_until(session: Session, model_id: int, at: int, since: int = 0) -> list[LayoutChange]:
-    """The changes of input and target after a position and until another, in their order."""
+    """The changes of the input and the target in (since, at], in the order of their positions."""
     kinds = (ChangeKind.INPUT, ChangeKind.TARGET)
     ours = (Change.model_id == model_id, Change.value.is_not(None), Change.last <= at, Change.kind.in_(kinds))
     changes = session.execute(select(Change.last, Change.kind, Change.value).where(*ours).order_by(Change.last)).all()
     if not changes:
         return []
     spec = cast(dict[str, Any], {**session.scalars(select(Model.spec).where(Model.id == model_id)).one()})
-    steps = []
+    steps, earlier = [], dict[int, Input]()
     for position, kind, value in changes:
         before, part = spec[kind.value], cast(Any, value)
+        if kind is ChangeKind.INPUT:
+            earlier[position] = before
         if position > since:
             if kind is ChangeKind.INPUT:
-                steps.append(LayoutChange(position, input_conversion(cast(Input, before), part), None))
+                steps.append(LayoutChange(position, input_conversion(before, part, earlier), None))
             else:
                 steps.append(LayoutChange(position, None, target_conversion(cast(Target, before), part)))
         spec[kind.value] = plain_part(part)
@@ -80,12 +78,12 @@ def steps_until(session: Session, model_id: int, at: int, since: int = 0) -> lis
 
 @dataclass(frozen=True)
 class ConvertedExamples(Examples):
-    """Rows that are stored otherwise; the digest of a set is that of its rows as they are stored."""
+    """Rows that are stored in another layout. Their digest is computed from the stored bytes."""
 
     stored: Tensor | None = None
-    """(n, bytes) y and x, each row filled up to the longest."""
+    """(n, bytes) the stored y and x, each row padded to the longest."""
     sizes: Tensor | None = None
-    """(n,) its bytes."""
+    """(n,) the size of each row in bytes, without padding."""
 
 
 class Layout:
@@ -102,13 +100,13 @@ class Layout:
         self.chunk = max(1, min(max_rows, max(CHUNK_ROWS, max_rows // 4)))
         self.positions = np.array([step.position for step in steps], np.int64)
         self.steps: list[LayoutChange] = []
-        """For each change, the conversion by it and all later ones: for rows that are older than it."""
+        """For each change, the combined conversion by it and all later ones, for rows that are older than it."""
         for step in reversed(steps):
             self.steps.insert(0, step.then(self.steps[0]) if self.steps else step)
 
     @classmethod
     def at(cls, session: Session, model_id: int, spec: Spec, at: int) -> Layout:
-        """The layout at a position, whose spec is given."""
+        """The layout at a position; `spec` is the spec in force there."""
         return cls(spec, steps_until(session, model_id, at))
 
     @property
@@ -117,22 +115,22 @@ class Layout:
         return None if self.steps else self.dtype
 
     def examples(self, rows: bulk.Rows) -> Examples:
-        """Tensors of some rows: inputs in their shape, targets in the family's mean space."""
+        """Convert rows to tensors: inputs in their shape, targets in the family's mean space."""
         if not self.steps:
             return self._examples(rows, rows.y, rows.x)
-        made = self._examples(rows, *self.convert(rows.position, rows.y, rows.x))
+        converted = self._examples(rows, *self.convert(rows.position, rows.y, rows.x))
         data = [head.tobytes() + body for head, body in zip(rows.y, rows.x, strict=True)]
         longest = max(map(len, data), default=0)
-        filled = np.frombuffer(bytearray().join([d.ljust(longest, b"\0") for d in data]), np.uint8)
+        padded = np.frombuffer(bytearray().join([d.ljust(longest, b"\0") for d in data]), np.uint8)
         sizes = torch.tensor([len(d) for d in data], dtype=torch.long)
-        stored = torch.from_numpy(filled).reshape(len(data), longest)
-        return ConvertedExamples(made.key, made.x, made.y, made.weight, stored=stored, sizes=sizes)
+        stored = torch.from_numpy(padded).reshape(len(data), longest)
+        return ConvertedExamples(converted.key, converted.x, converted.y, converted.weight, stored=stored, sizes=sizes)
 
     def _examples(self, rows: bulk.Rows, y: NDArray[np.float64], x: NDArray[Any]) -> Examples:
         target = torch.from_numpy(y)
         if self.classes:
             if np.isnan(y).any():
-                raise Unreadable("examples of a class that is gone are among them")
+                raise Unreadable("Some examples have a class that was removed from the target.")
             target = torch.nn.functional.one_hot(target.long(), self.classes).double()
         else:
             target = target[:, None]
@@ -142,8 +140,8 @@ class Layout:
     def convert(
         self, position: NDArray[np.int64], y: NDArray[np.float64], x: Sequence[bytes] | NDArray[Any]
     ) -> tuple[NDArray[np.float64], NDArray[Any]]:
-        """Targets and inputs of rows as they are stored; NaN for a class that is gone."""
-        made, targets = np.empty((len(position), math.prod(self.shape)), self.dtype), y.astype(np.float64)
+        """Convert the targets and inputs of stored rows. The target of a class that was removed is NaN."""
+        inputs, targets = np.empty((len(position), math.prod(self.shape)), self.dtype), y.astype(np.float64)
         older = np.searchsorted(self.positions, position)
         for age in np.unique(older).tolist():
             which = np.flatnonzero(older == age)
@@ -153,12 +151,12 @@ class Layout:
                 raw = step.input(raw)
             if step is not None and step.target is not None:
                 targets[which] = recode(step.target, targets[which])
-            made[which] = raw
-        return targets, made
+            inputs[which] = raw
+        return targets, inputs
 
     def content(self, position: int, y: float, x: bytes) -> tuple[float, bytes]:
         """Target and input of one stored row, converted to this layout."""
         if not self.steps or position > self.positions[-1] or not x:
             return y, x
-        targets, made = self.convert(np.array([position]), np.array([y]), [x])
-        return float(targets[0]), made[0].tobytes()
+        targets, inputs = self.convert(np.array([position]), np.array([y]), [x])
+        return float(targets[0]), inputs[0].tobytes()

@@ -1,11 +1,9 @@
 """Reading the ledger: passes over the examples in force at a position, as the engine's `Data`.
 
-What is in force at a position never changes, so a pass is a row of short queries, not one long transaction: writers
-go on meanwhile, and the same pass can be read again, or its shards by several at once. Memory holds one chunk at a
+The examples in force at a position never change. So a pass is a sequence of short queries, not one long transaction:
+writers are not blocked, a pass can be repeated, and several processes can read its shards. Memory holds one chunk at a
 time.
 """
-
-from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
@@ -17,20 +15,20 @@ from torch import Tensor
 from core.database import Database
 from core.kprior import Data, Examples
 from core.kprior.data.examples import concatenate
-from core.kprior.data.partitioned import PartitionedData
 from core.kprior.model.spec import Spec
+from core.kprior.passes.partitioned import PartitionedData
 from core.ledger import bulk
 from core.ledger.layouts import Layout
 from core.ledger.queries import batched
 from core.tables.ledger import HAS_CONTENT
 
 MAX_SHARDS = 32
-"""Of one pass: a few for each worker of a fleet, and few enough to record, store and merge."""
+"""Shards of one pass: a few for each worker of a fleet, and few enough to record, store and merge."""
 SMALL_BYTES = 64 * 2**20
 NOT_REMOVED = "(removed IS NULL OR removed > :at)"
 IN_FORCE = f"position <= :at AND {NOT_REMOVED}"
 ADDED = f"position > :since AND {IN_FORCE}"
-# one added and removed inside the range cancels out; the plus keeps SQLite from walking through all positions before it
+# an example added and removed within the range cancels out; the plus keeps SQLite from scanning all earlier positions
 REMOVED = "+position <= :since"
 
 
@@ -45,9 +43,9 @@ class LedgerRows(PartitionedData):
             self.layout = Layout.at(session, model_id, spec, at)
 
     def shards(self) -> list[Self]:
-        """Shards of the span: a power of two of chunks, as small as makes them few enough.
+        """The shards of the span.
 
-        The ledger alone decides, so sums over them are the same wherever each of them is read.
+        They depend only on the ledger, so a sum over the shards is the same wherever each of them is read.
         """
         return [self.narrow(span) for span in split_span(self.span, self.layout.chunk)] or [self]
 
@@ -63,7 +61,7 @@ class LedgerRows(PartitionedData):
 
 
 class Pass(LedgerRows):
-    """Examples that meet a condition, read chunk by chunk on every iteration."""
+    """Examples that satisfy a condition, read chunk by chunk on every iteration."""
 
     def __init__(
         self,
@@ -76,14 +74,14 @@ class Pass(LedgerRows):
         by: str = "position",
         **values: int,
     ) -> None:
-        # positions of the example, or of its removal, that can meet the condition: each after one of the span
+        # `by` is the column whose values (after each position of the span) can satisfy the condition
         super().__init__(database, model_id, spec, span.stop, span)
         window = f"{by} > :after AND {by} <= :until"
         self.where = f"model_id = :model AND holdout = :holdout AND {window} AND {where} AND {HAS_CONTENT}"
         self.values = {"model": model_id, "holdout": holdout, **values}
 
     def __iter__(self) -> Iterator[Examples]:
-        # a window of positions, not of rows: the database need neither sort nor count
+        # a window of positions, not of rows, so that the database neither sorts nor counts
         for after in self.span[:: self.layout.chunk]:
             until = min(after + self.layout.chunk, self.span.stop)
             with self.database.read() as session:
@@ -94,7 +92,7 @@ class Pass(LedgerRows):
 
 
 def split_span(span: range, chunk: int) -> list[range]:
-    """Ranges of a power of two of chunks, as small as makes them few enough.
+    """Split a span into at most MAX_SHARDS ranges of 1, 2, 4, ... chunks, whichever is the smallest that suffices.
 
     >>> split_span(range(5, 12), 3)
     [range(5, 8), range(8, 11), range(11, 12)]
@@ -110,18 +108,18 @@ def read_in_force(database: Database, model_id: int, spec: Spec, at: int, holdou
     return Pass(database, model_id, spec, IN_FORCE, holdout, range(at), at=at)
 
 
-def read_added(database: Database, model_id: int, spec: Spec, since: int, at: int) -> Pass:
-    """Training examples that are in force at `at` and came after `since`."""
-    return Pass(database, model_id, spec, ADDED, False, range(since, at), since=since, at=at)
+def read_added(database: Database, model_id: int, spec: Spec, since: int, at: int, holdout: bool = False) -> Pass:
+    """Training (or holdout) examples that are in force at `at` and were added after `since`."""
+    return Pass(database, model_id, spec, ADDED, holdout, range(since, at), since=since, at=at)
 
 
 def read_removed(database: Database, model_id: int, spec: Spec, since: int, at: int) -> Pass:
-    """Training examples that were in force at `since` and are not at `at`."""
+    """Training examples that were in force at `since` and were removed until `at`."""
     return Pass(database, model_id, spec, REMOVED, False, range(since, at), by="removed", since=since)
 
 
 def load_if_small(data: Data) -> Data:
-    """Load the examples into memory if they are few: the engine reads added and removed ones several times."""
+    """Load the examples into memory if they are small: the engine reads added and removed examples several times."""
     chunks, size = [], 0
     for chunk in data:
         chunks.append(chunk)
@@ -132,11 +130,10 @@ def load_if_small(data: Data) -> Data:
 
 
 def read_positions(session: Session, model_id: int, spec: Spec, positions: Sequence[int], at: int) -> Examples:
-    """The examples at the given positions, in force at `at` or not: what a version's memory refers to."""
+    """The examples at the given positions, whether in force at `at` or not. A version's memory refers to them."""
     layout = Layout.at(session, model_id, spec, at)
-    parts = []
-    for some in batched(sorted(set(positions))):
-        parts.append(
-            layout.examples(bulk.select_at(session, model_id, some, str(HAS_CONTENT), {}, layout.stored_dtype))
-        )
+    parts = [
+        layout.examples(bulk.select_at(session, model_id, some, str(HAS_CONTENT), {}, layout.stored_dtype))
+        for some in batched(sorted(set(positions)))
+    ]
     return concatenate(parts) if parts else layout.examples(bulk.to_rows([], layout.stored_dtype))

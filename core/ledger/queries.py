@@ -1,27 +1,27 @@
-"""Rows of the ledger by their keys or page by page: examples in force, and removals. `passes` reads all of them."""
-
-from __future__ import annotations
+"""Single rows and pages of the ledger: examples in force, and removals. `passes` reads all examples."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
-from sqlalchemy import LargeBinary, Text, cast, func, select
+from sqlalchemy import ColumnElement, LargeBinary, Text, and_, cast, exists, false, func, or_, select
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from core.errors import NotFound
-from core.tables.ledger import Change, Example, Removal
+from core.paging import invalid_cursor
+from core.tables.ledger import Change, Example, PendingExample, Removal
 from core.tables.models import Model
 
 VALUES_PER_QUERY = 5_000
-"""Values in one IN (...): far below the limits of both databases."""
+"""Values in one IN (...), far below the limits of both databases."""
 
 T = TypeVar("T")
 
 
 class StoredExample(NamedTuple):
-    """What callers may see of an example in force."""
+    """The columns of an example in force that callers may see."""
 
     id: str
     x: bytes
@@ -29,26 +29,97 @@ class StoredExample(NamedTuple):
     weight: float | None
     holdout: bool
     position: int
+    time: datetime | None = None
+    source: str | None = None
 
 
-COLUMNS = (Example.id, Example.x, Example.y, Example.weight, Example.holdout, Example.position)
+COLUMNS = (
+    Example.id,
+    Example.x,
+    Example.y,
+    Example.weight,
+    Example.holdout,
+    Example.position,
+    Example.time,
+    Example.source,
+)
+
+
+@dataclass(frozen=True)
+class ExampleFilter:
+    """Which examples a listing contains."""
+
+    quarantined: bool = False
+    """Examples in quarantine instead of those in force."""
+    source: str | None = None
+    holdout: bool | None = None
+    since: datetime | None = None
+    """Only examples whose event time, or time of arrival, is not earlier."""
+
+    def conditions(self, model: Model) -> list[ColumnElement[bool]]:
+        in_use = Example.quarantine.is_not(None) if self.quarantined else Example.removed.is_(None)
+        found = [Example.model_id == model.id, in_use]
+        if self.source is not None:
+            found.append(Example.source == self.source)
+        if self.holdout is not None:
+            found.append(Example.holdout == self.holdout)
+        if self.since is not None:
+            arrived = (Change.model_id == model.id, Change.last >= Example.position, Change.first <= Example.position)
+            recent = exists().where(*arrived, Change.created_at >= self.since)
+            found.append(or_(Example.time >= self.since, and_(Example.time.is_(None), recent)))
+        return found
+
+    def pending_conditions(self, model: Model) -> list[ColumnElement[bool]]:
+        """The same for examples without a label."""
+        row = PendingExample
+        found = [row.model_id == model.id, row.restricted.is_(False)]
+        if self.quarantined:
+            found.append(false())
+        if self.source is not None:
+            found.append(row.source == self.source)
+        if self.holdout is not None:
+            found.append(row.holdout == self.holdout)
+        if self.since is not None:
+            found.append(func.coalesce(row.time, row.created_at) >= self.since)
+        return found
+
+
+ALL_IN_FORCE = ExampleFilter()
 
 
 def find_example(session: Session, model: Model, id: str) -> StoredExample:
-    """An example in force by the caller's id."""
+    """Find an example in force by its id."""
     query = select(*COLUMNS).where(Example.model_id == model.id, Example.removed.is_(None), Example.id == id)
-    # text that cannot be an id is not sent: PostgreSQL would refuse some of it
+    # text that cannot be an id is not sent: PostgreSQL rejects some of it
     row = session.execute(query).first() if id.isprintable() else None
     if row is None:
-        raise NotFound("example_not_found", "There is no such example in force.")
+        raise NotFound("example_not_found", "No example with this id is in force.")
     return StoredExample(*row)
 
 
-def page_examples(session: Session, model: Model, after: int, limit: int) -> list[StoredExample]:
-    """The next examples in force after a position."""
-    in_force = (Example.model_id == model.id, Example.removed.is_(None), Example.position > after)
-    rows = session.execute(select(*COLUMNS).where(*in_force).order_by(Example.position).limit(limit))
+def page_examples(
+    session: Session, model: Model, after: int, limit: int, chosen: ExampleFilter = ALL_IN_FORCE
+) -> list[StoredExample]:
+    """The next examples after a position."""
+    query = select(*COLUMNS).where(*chosen.conditions(model), Example.position > after)
+    rows = session.execute(query.order_by(Example.position).limit(limit))
     return [StoredExample(*row) for row in rows]
+
+
+def find_pending(session: Session, model: Model, id: str) -> PendingExample | None:
+    """Find an example without a label by its id, unless an erasure request restricts it."""
+    row = session.get(PendingExample, (model.id, id)) if id.isprintable() else None
+    return None if row is None or row.restricted else row
+
+
+def page_pending(
+    session: Session, model: Model, after: str, limit: int, chosen: ExampleFilter = ALL_IN_FORCE
+) -> Sequence[PendingExample]:
+    """The next examples without a label after an id."""
+    if not after.isprintable():
+        raise invalid_cursor()
+    query = select(PendingExample).where(*chosen.pending_conditions(model), PendingExample.id > after)
+    return session.scalars(query.order_by(PendingExample.id).limit(limit)).all()
 
 
 def stored_at(session: Session, model_id: int, position: int) -> datetime | None:
@@ -60,7 +131,7 @@ def stored_at(session: Session, model_id: int, position: int) -> datetime | None
 def find_removal(session: Session, model: Model, id: str) -> Removal:
     removal = session.get(Removal, id) if id.isprintable() else None
     if removal is None or removal.model_id != model.id:
-        raise NotFound("removal_not_found", "There is no such removal.")
+        raise NotFound("removal_not_found", "This removal does not exist.")
     return removal
 
 
@@ -70,16 +141,22 @@ def look_up_in_force(
     key: InstrumentedAttribute[Any],
     values: Sequence[Any],
     columns: Sequence[InstrumentedAttribute[Any]],
+    quarantined: bool = False,
 ) -> Iterator[Any]:
-    """Columns of the examples in force whose `key` is among `values`, each found by the key's own index."""
-    query = select(*columns).where(Example.model_id == model_id, Example.removed.is_(None))
+    """Columns of the examples in force whose `key` is among `values`, each looked up in the index of the key.
+
+    With `quarantined`, examples in quarantine are included.
+    """
+    in_use: ColumnElement[bool] = Example.removed.is_(None)
+    if quarantined:
+        in_use = or_(in_use, Example.quarantine.is_not(None))
+    query = select(*columns).where(Example.model_id == model_id, in_use)
     postgresql = session.get_bind().dialect.name == "postgresql"
     for some in batched(values):
         if not postgresql:
             yield from session.execute(query.where(key.in_(some)))
             continue
-        # one lookup for each value (OFFSET 0 keeps it so): of a table that it has no statistics of yet,
-        # PostgreSQL would rather read all
+        # OFFSET 0 forces one index lookup per value: without statistics, PostgreSQL would scan the whole table
         kind = Text() if key is Example.id else LargeBinary()
         wanted = func.unnest(cast(list(some), ARRAY(kind))).table_valued("value").render_derived("wanted")
         looked_up = query.where(key == wanted.c.value).offset(0).lateral()
@@ -87,7 +164,7 @@ def look_up_in_force(
 
 
 def batched(values: Sequence[T], size: int = VALUES_PER_QUERY) -> Iterator[Sequence[T]]:
-    """The values, `size` or `VALUES_PER_QUERY` at a time, whichever is less."""
+    """Batches of at most `size` and at most `VALUES_PER_QUERY` values."""
     size = min(VALUES_PER_QUERY, size)
     for i in range(0, len(values), size):
         yield values[i : i + size]

@@ -1,18 +1,18 @@
-"""Taking examples out of force, and back, under the lock on the model's row and in the caller's transaction."""
+"""Removing and restoring examples, under the lock on the model's row and in the caller's transaction."""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from sqlalchemy import bindparam, delete, select, update
+from sqlalchemy import ColumnElement, Integer, bindparam, cast, delete, func, select, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from core.ledger import positions
+from core.ledger import labels, pending, positions
 from core.ledger.additions import add_locked
 from core.ledger.batch import Batch
 from core.ledger.positions import Counts
@@ -25,48 +25,71 @@ from core.tables.models import Model
 
 @dataclass(frozen=True)
 class Removed:
-    """The result of a removal: its row, and which names were unknown."""
+    """The result of a removal: its row, the names that were unknown, and whether examples in force were removed."""
 
     removal: Removal
     unknown: list[str]
+    changed: bool
 
 
 def remove(
     session: Session, model: Model, column: InstrumentedAttribute[Any], names: Sequence[str], stored: Sequence[Any]
 ) -> Removed:
-    """Take the examples out of force whose `column` (id or subject) is among `stored`, the stored forms of `names`."""
+    """Remove the examples whose `column` (id or subject) is among `stored`, the stored forms of `names`."""
     columns = (Example.position, Example.holdout, column)
     rows = sorted(look_up_in_force(session, model.id, column, list(dict.fromkeys(stored)), columns))
     take_out(session, model, rows)
     found = {row[2] for row in rows}
     missing = list(dict.fromkeys(name for name, value in zip(names, stored, strict=True) if value not in found))
-    removal = Removal(
-        id=str(uuid.uuid4()), model_id=model.id, removed=len(rows), unknown=len(missing), position=model.head
-    )
+    return record(session, model, len(rows), missing, bool(rows))
+
+
+def record(session: Session, model: Model, removed: int, unknown: list[str], changed: bool) -> Removed:
+    """Store a removal that was carried out; `changed` is whether examples in force were removed."""
+    counts = {"removed": removed, "unknown": len(unknown)}
+    removal = Removal(id=str(uuid.uuid4()), model_id=model.id, position=model.head, **counts)
     session.add(removal)
-    return Removed(removal, missing)
+    return Removed(removal, unknown, changed)
 
 
-def remove_span(session: Session, model: Model, after: int, until: int) -> int:
-    """Take the examples at a range of positions out of force; returns how many."""
-    in_force = (Example.model_id == model.id, Example.removed.is_(None))
-    span = (Example.position > after, Example.position <= until)
-    rows = session.execute(select(Example.position, Example.holdout).where(*in_force, *span)).all()
-    take_out(session, model, sorted(rows))
-    return len(rows)
+def take_out_matching(
+    session: Session, model: Model, selected: ColumnElement[bool], quarantine: int | None = None
+) -> int:
+    """Take the examples in force that satisfy a condition out of force, in one statement; returns how many.
+
+    Parameters
+    ----------
+    quarantine
+        Number of the rejected version that learnt them, if they are quarantined instead of removed.
+    """
+    chosen = (Example.model_id == model.id, Example.removed.is_(None), selected)
+    held_out_sum = func.coalesce(func.sum(cast(Example.holdout, Integer)), 0)
+    count, held_out = session.execute(select(func.count(), held_out_sum).where(*chosen)).one()
+    if not count:
+        return 0
+    number = func.row_number().over(order_by=Example.position).label("number")
+    numbered = select(Example.position, number).where(*chosen).subquery()
+    there = (Example.model_id == model.id, Example.position == numbered.c.position)
+    values = {"removed": model.head + numbered.c.number, "quarantine": quarantine}
+    session.connection().execute(update(Example).where(*there).values(values))
+    kind, counted = (ChangeKind.REMOVED, "removed") if quarantine is None else (ChangeKind.QUARANTINED, "quarantined")
+    counts = Counts(train=held_out - count, holdout=-held_out, **{counted: count})
+    positions.take(session, model, kind, count, counts)
+    return int(count)
 
 
 def take_out(session: Session, model: Model, rows: Sequence[Any]) -> None:
-    """Take rows, each of which begins with its position and whether it is held out, out of force, in their order."""
+    """Remove rows, in the given order. Each row starts with its position and whether it is in the holdout."""
     if rows:
         mark_removed(session, model, [row[0] for row in rows])
+        labels.forget_predictions(session, model.id, [row[0] for row in rows])
         held_out = sum(row[1] for row in rows)
         counts = Counts(train=held_out - len(rows), holdout=-held_out, removed=len(rows))
         positions.take(session, model, ChangeKind.REMOVED, len(rows), counts)
 
 
 def mark_removed(session: Session, model: Model, positions: Sequence[int]) -> int:
-    """Have the examples at some positions go at the model's next positions, which are yet to be taken; the first."""
+    """Mark examples as removed at the model's next positions, which the caller takes afterwards; returns the first."""
     session.connection().execute(
         update(Example)
         .where(Example.model_id == model.id, Example.position == bindparam("at"))
@@ -77,18 +100,20 @@ def mark_removed(session: Session, model: Model, positions: Sequence[int]) -> in
 
 
 def restore(session: Session, model: Model, removed: Sequence[int]) -> list[int]:
-    """Bring the removed examples of some positions back into force; those of them that came back.
+    """Restore the removed examples at the given positions; returns the positions of those that were restored.
 
-    What is in force at a position never changes, so each comes back as a change at a new position. One whose id was
-    given to another example meanwhile stays out.
+    The examples in force at a position never change, so each example is added again at a new position. An example whose
+    id has been used for another one since is not restored.
     """
     returned: list[int] = []
     layout = layout_at(session, model.id, model.head)
     for some in batched(sorted(removed)):
-        out = (Example.removed.is_not(None), HAS_CONTENT)
-        found = select(Example).where(Example.model_id == model.id, Example.position.in_(some), *out)
-        rows = {row.id: row for row in session.scalars(found.order_by(Example.position))}
+        restorable = (Example.removed.is_not(None), HAS_CONTENT)
+        query = select(Example).where(Example.model_id == model.id, Example.position.in_(some), *restorable)
+        rows = {row.id: row for row in session.scalars(query.order_by(Example.position))}
         for (id_,) in list(look_up_in_force(session, model.id, Example.id, list(rows), (Example.id,))):
+            del rows[id_]
+        for id_ in pending.find(session, model.id, list(rows)):
             del rows[id_]
         if rows:
             back = list(rows.values())
@@ -96,9 +121,11 @@ def restore(session: Session, model: Model, removed: Sequence[int]) -> list[int]
             y, x = layout.convert(at, given, [row.x for row in back])
             ids, subjects = pa.array(list(rows), pa.string()), [row.subject for row in back]
             weights = np.array([1.0 if row.weight is None else row.weight for row in back])
-            batch = Batch(ids, subjects, x, y, [row.holdout for row in back], model.layout, weights)
+            batch = Batch(ids, subjects, x, y, [row.holdout for row in back], model.layout_position, weights)
+            times, sources = batch.times_or([row.time for row in back]), batch.sources_or([row.source for row in back])
+            batch = replace(batch, times=times, sources=sources)
             session.flush()
-            add_locked(session, model.id, policy_of(model).holdout, batch)
+            add_locked(session, model.id, policy_of(model).holdout_draw, batch, ChangeKind.RESTORED)
             returned += [row.position for row in back]
     if returned:
         session.refresh(model)
@@ -106,5 +133,5 @@ def restore(session: Session, model: Model, removed: Sequence[int]) -> list[int]
 
 
 def delete_examples(session: Session, model: Model) -> None:
-    """Delete all examples of a model; the rest of what it owns goes with its row."""
+    """Delete all examples of a model; all other rows that it owns are deleted with its own row."""
     session.execute(delete(Example).where(Example.model_id == model.id))

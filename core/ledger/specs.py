@@ -1,4 +1,4 @@
-"""The spec of a model, which changes as its examples do."""
+"""The spec of a model at a position of its ledger, and changes of the spec."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from core.errors import Conflict, Invalid, NotFound
 from core.ledger import positions
 from core.ledger.positions import Counts
-from core.models.schema_changes import plain_part
+from core.models.schema_changes import compare_columns, plain_part
 from core.tables.ledger import Change, ChangeKind, Example
 from core.tables.models import Model
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:  # the scheduler does without torch
 
 
 def spec_at(session: Session, model_id: int, spec: Spec, at: int) -> Spec:
-    """The spec in force at a position: as created, with the changes up to there."""
+    """The spec in force at a position; `spec` is the one that the model was created with."""
     return specs_at(session, model_id, spec, [at])[at]
 
 
 def specs_at(session: Session, model_id: int, spec: Spec, positions: Collection[int]) -> dict[int, Spec]:
-    """The specs in force at some positions, read at once."""
+    """The specs in force at several positions, read at once."""
     last = max(positions, default=0)
     changes = select(Change).where(Change.model_id == model_id, Change.value.is_not(None), Change.last <= last)
     found = session.scalars(changes.order_by(Change.last)).all()
@@ -63,23 +63,23 @@ def with_part(spec: Spec, kind: ChangeKind, value: SpecPart) -> Spec:
 
 
 def page_changes(session: Session, model: Model, before: int, limit: int) -> list[Change]:
-    """The last changes of a model's spec, and corrections of examples, before a position, the newest first."""
+    """The last changes of a model's spec and corrections of examples before a position, newest first."""
     ours = select(Change).where(Change.model_id == model.id, Change.last < before)
     ours = ours.order_by(Change.last.desc()).limit(limit)
-    # each has an index of its own, among the many batches that are neither
+    # two queries, because each of the two kinds has a partial index of its own
     found = [*session.scalars(ours.where(Change.value.is_not(None)))]
     found += session.scalars(ours.where(Change.kind == ChangeKind.REPLACED))
     return sorted(found, key=lambda change: change.last, reverse=True)[:limit]
 
 
 def value_before(session: Session, model: Model, position: int) -> tuple[ChangeKind, SpecPart]:
-    """What a change of the spec changed, and what that was before: reverting it makes it so again."""
+    """The part of the spec that a change replaced, and its value before, to which a revert restores it."""
     there = select(Change).where(Change.model_id == model.id, Change.first <= position, Change.last >= position)
     change = session.scalar(there)
     if change is None:
-        raise NotFound("change_not_found", f"The ledger has no position {position}; its last one is {model.head}.")
+        raise NotFound("change_not_found", f"The ledger has no position {position}; its last position is {model.head}.")
     if change.value is None:
-        message = f"position {position} is an example {change.kind.value}: only changes of the model can be reverted"
+        message = f"an example was {change.kind.value} at this position; only changes of the spec can be reverted"
         raise Invalid.at(("revert",), "change_irreversible", message)
     before = part_of(spec_at(session, model.id, model.spec, position - 1), change.kind)
     if before == part_of(spec_at(session, model.id, model.spec, model.head), change.kind):
@@ -88,10 +88,46 @@ def value_before(session: Session, model: Model, position: int) -> tuple[ChangeK
         from core.kprior.data.conversion import Inconvertible, reverted_input
 
         try:
-            return change.kind, reverted_input(cast("TableInput", before), cast("TableInput", change.value))
+            restorable = find_dropped(session, model)
+            return change.kind, reverted_input(cast("TableInput", before), cast("TableInput", change.value), restorable)
         except Inconvertible as error:
-            raise Invalid.at(("revert",), "change_irreversible", f"position {position}: {error}") from error
+            raise Invalid.at(
+                ("revert",), "change_irreversible", f"The change at position {position} cannot be reverted. {error}"
+            ) from error
     return change.kind, before
+
+
+def find_dropped(session: Session, model: Model) -> dict[str, int]:
+    """The dropped columns that can be restored, each with the position of the change that dropped it."""
+    found, before = dict[str, int](), model.spec["input"]
+    for position, value in input_changes(session, model):
+        for column in value["columns"]:
+            if "restores" in column:
+                found.pop(column["name"], None)
+        found |= dict.fromkeys(compare_columns(before, value)[1], position)
+        before = value
+    return found
+
+
+def input_changes(session: Session, model: Model) -> list[tuple[int, TableInput]]:
+    """The changes of the input, with their positions, in order."""
+    ours = (Change.model_id == model.id, Change.kind == ChangeKind.INPUT, Change.value.is_not(None))
+    found = session.execute(select(Change.last, Change.value).where(*ours).order_by(Change.last))
+    return [(position, cast("TableInput", value)) for position, value in found]
+
+
+def restore_columns(session: Session, model: Model, value: SpecPart) -> tuple[SpecPart, list[str]]:
+    """A change of the input in which columns that were dropped return with their values; and their names."""
+    added = compare_columns(part_of(spec_at(session, model.id, model.spec, model.head), ChangeKind.INPUT), value)[0]
+    dropped = find_dropped(session, model) if added else {}
+    restored = {name: dropped[name] for name in added if name in dropped}
+    if not restored:
+        return value, []
+    columns = [
+        {**column, "restores": restored[column["name"]]} if column["name"] in restored else column
+        for column in cast("TableInput", value)["columns"]
+    ]
+    return cast("SpecPart", {**value, "columns": columns}), list(restored)
 
 
 def change_spec(session: Session, model: Model, kind: ChangeKind, value: SpecPart) -> int:
@@ -100,7 +136,7 @@ def change_spec(session: Session, model: Model, kind: ChangeKind, value: SpecPar
     Raises
     ------
     Invalid
-        If examples that are in force could not be read any more.
+        If examples in force could not be converted to the new input or target.
     """
     spec = spec_at(session, model.id, model.spec, model.head)
     if kind in (ChangeKind.INPUT, ChangeKind.TARGET):
@@ -109,18 +145,18 @@ def change_spec(session: Session, model: Model, kind: ChangeKind, value: SpecPar
         check_class_weights(spec, cast("Target", value))
     last = positions.take(session, model, kind, 1, Counts(), value)
     if kind in (ChangeKind.INPUT, ChangeKind.TARGET):
-        model.layout = last
+        model.layout_position = last
     return last
 
 
 def check_change(session: Session, model: Model, kind: ChangeKind, before: SpecPart, value: SpecPart) -> None:
-    """Whether the rows of a model can follow a change of its input or target."""
+    """Raise Invalid unless the model's rows can be converted to the new input or target."""
     from core.kprior.data.conversion import Inconvertible, input_conversion, target_conversion
     from core.kprior.model.spec import values_of
 
     try:
         if kind is ChangeKind.INPUT:
-            input_conversion(cast("Input", before), cast("Input", value))
+            input_conversion(cast("Input", before), cast("Input", value), inputs_before_changes(session, model))
             return
         classes = target_conversion(cast("Target", before), cast("Target", value))
     except Inconvertible as error:
@@ -128,12 +164,20 @@ def check_change(session: Session, model: Model, kind: ChangeKind, before: SpecP
     gone = [code for code, after in enumerate(classes or ()) if math.isnan(after)]
     if gone and has_classes(session, model, gone):
         named = ", ".join(repr(values_of(cast("Target", before))[code]) for code in gone[:3])
-        message = f"there are examples of {named}: remove them before, or say in `merge` what they are now"
+        message = f"examples of {named} exist; remove them first, or map the class to another one with `merge`"
         raise Invalid.at((kind.value, "values"), "class_in_use", message)
 
 
+def inputs_before_changes(session: Session, model: Model) -> dict[int, Input]:
+    """The inputs before each change of the input, by the positions of the changes."""
+    found, before = dict[int, "Input"](), model.spec["input"]
+    for position, value in input_changes(session, model):
+        found[position], before = before, cast("Input", plain_part(value))
+    return found
+
+
 def check_class_weights(spec: Spec, target: Target) -> None:
-    """Invalid, if examples of a class would count more or less under its new name: all sums over them would change."""
+    """Raise Invalid if the weight of a class would change with its name: all sums over its examples would change."""
     from core.kprior.data.conversion import target_conversion
     from core.kprior.model.spec import class_weights, values_of
 
@@ -142,17 +186,17 @@ def check_class_weights(spec: Spec, target: Target) -> None:
         return
     old, new = values_of(spec["target"]), values_of(target)
     before, after = (class_weights(each, spec["class_weight"]) for each in (spec["target"], target))
-    for code, now in enumerate(range(len(old)) if classes is None else classes):  # None: other names, if anything
+    for code, now in enumerate(range(len(old)) if classes is None else classes):  # None: at most the names differ
         if not math.isnan(now) and before[code] != after[int(now)]:
             message = (
-                f"examples of {old[code]!r} count {before[code]:g} times by class_weight, those of {new[int(now)]!r} "
-                f"{after[int(now)]:g} times"
+                f"class_weight gives {old[code]!r} the weight {before[code]:g} and {new[int(now)]!r} the weight "
+                f"{after[int(now)]:g}; the class must keep its weight"
             )
             raise Invalid.at(("target", "values"), "class_weight_incompatible", message)
 
 
 def has_classes(session: Session, model: Model, gone: Sequence[int]) -> bool:
-    """Whether examples in force have one of these classes, by their present numbers."""
+    """Whether examples in force have one of these classes, given as codes of the current target."""
     steps = layout_at(session, model.id, model.head)
     edges = [0, *steps.positions.tolist(), model.head]
     for age, (after, until) in enumerate(pairwise(edges)):

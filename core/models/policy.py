@@ -1,16 +1,14 @@
-"""When a model is adapted and retrained, how much it remembers, and what is promoted."""
-
-from __future__ import annotations
+"""The policy of a model: when it is adapted and retrained, how much it remembers, and what is promoted."""
 
 import re
 from datetime import timedelta
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, ValidationError
 
 from core.errors import Invalid
-from core.models.complaints import describe
 from core.models.fields import Strict
+from core.models.validation_messages import describe
 from core.tables.models import Model, PolicyDocument
 
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -21,10 +19,10 @@ def duration(text: str) -> timedelta:
     >>> duration("90s")
     datetime.timedelta(seconds=90)
     """
-    found = re.fullmatch(r"([1-9][0-9]{0,8})([smhd])", text, re.ASCII)
-    if not found:
-        raise ValueError("must be a number above 0 and a unit: 30s, 10m, 24h, 7d")
-    length = timedelta(**{UNITS[found[2]]: int(found[1])})
+    match = re.fullmatch(r"([1-9][0-9]{0,8})([smhd])", text, re.ASCII)
+    if not match:
+        raise ValueError("must be a positive integer and a unit, such as 30s, 10m, 24h or 7d")
+    length = timedelta(**{UNITS[match[2]]: int(match[1])})
     if length > timedelta(days=3650):
         raise ValueError("must not exceed ten years")
     return length
@@ -39,63 +37,122 @@ Duration = Annotated[str, AfterValidator(check_duration), Field(max_length=12, e
 
 
 class MemoryPolicySchema(Strict):
-    """How much of the past is remembered: a share, of at most `cap` examples."""
+    """The memorable past: how many examples a version remembers, and which."""
 
-    fraction: float = Field(0.02, gt=0, le=1, description="Share of the training examples that is remembered.")
-    cap: int = Field(5_000, ge=1, le=1_000_000, description="Examples of the memory, at the most.")
+    fraction: float = Field(0.02, gt=0, le=1, description="Fraction of the training examples that is remembered.")
+    cap: int = Field(5_000, ge=1, le=1_000_000, description="Maximum number of remembered examples.")
     select: Literal["auto", "curvature", "leverage", "coverage", "random"] = Field(
-        "auto", description="How they are chosen; auto: leverage for linear models, else random."
+        "auto", description="How the examples are selected; auto: leverage for linear models, otherwise random."
     )
-    balance: bool = Field(False, description="As many of each class, whatever their shares; for binary and classes.")
+    balance: bool = Field(False, description="Remember equally many examples of each class.")
 
 
 class AdaptPolicy(Strict):
-    """Adapt once this many changes are pending or the oldest of them is this old; null switches either off."""
+    """When pending changes trigger an adaptation. Null disables a condition."""
 
-    after_changes: int | None = Field(100, ge=1, le=2**31, description="So many changes wait.")
-    every: Duration | None = Field("10m", description="The oldest of them waits for so long.")
+    after_changes: int | None = Field(100, ge=1, le=2**31, description="Number of pending changes.")
+    every: Duration | None = Field("10m", description="Age of the oldest pending change.")
 
 
 class RetrainPolicy(Strict):
-    """How often a full retrain checks the adapted model; null: only when asked for."""
+    """When a full retrain checks the adapted model; without an interval or drift, only on request."""
 
-    every: Duration | None = Field("24h", description="If anything changed since the last one.")
+    every: Duration | None = Field(
+        "24h", description="Interval of retrains; skipped if nothing has changed since the last one."
+    )
+    on_drift: bool = Field(False, description="Also retrain when drift is detected.")
 
 
 class Tolerance(Strict):
-    """How far from a retrain an adapted model may be."""
+    """How far an adapted model may be from a retrain."""
 
     relative_bound: float = Field(
-        0.01,
-        gt=0,
-        description="Of linear models: the bound on the distance of the weights, as a share of their length.",
+        0.01, gt=0, description="Linear models: bound on the distance of the weights, relative to their norm."
     )
     disagreement: float = Field(
-        0.01, ge=0, le=1, description="The share of predictions in which a retrain may differ before it takes over."
+        0.01,
+        ge=0,
+        le=1,
+        description="Fraction of predictions in which a retrain may differ before it replaces the adapted model.",
     )
 
 
 class EvaluationPolicy(Strict):
-    """On how many rows of the holdout versions are measured, at the most: the same rows for all of them."""
+    """How many rows of the holdout versions are evaluated on. All versions use the same rows."""
 
-    rows: int = Field(20_000, ge=1, le=1_000_000, description="Rows of the holdout, at the most.")
+    rows: int = Field(20_000, ge=1, le=1_000_000, description="Maximum number of rows.")
 
 
 class ErasurePolicy(Strict):
-    """What an erasure does beyond forgetting the person."""
+    """What an erasure does in addition to removing the person's data."""
 
     keep_superseded: Duration | None = Field(
-        None, description="How long versions that knew the person are kept, out of use; null: not at all."
+        None, description="How long versions trained on the person's data are kept, out of use; null: not at all."
     )
     retrain: bool = Field(
         False,
-        description="Whether a full retrain is made as well: the receipt names the disagreement, and it takes the "
-        "place of an adapted network.",
+        description="Also retrain from scratch. The receipt states the disagreement; the retrained version replaces an "
+        "adapted network.",
     )
 
 
+class GatePolicy(Strict):
+    """The promotion gate: a new version must not be worse than the champion and the last confirmed version."""
+
+    metric: Literal["loss", "accuracy", "auc", "average_precision", "f1", "brier", "rmse", "mae"] = Field(
+        "loss", description="Metric on the holdout that is compared."
+    )
+    worse_by: float = Field(0.05, ge=0, le=1e6, description="Largest relative deterioration of the metric.")
+    sigmas: float = Field(
+        3, ge=0, le=1e6, description="Smallest deterioration that counts, in standard errors of the paired difference."
+    )
+    action: Literal["reject", "warn"] = Field(
+        "reject",
+        description="`reject`: do not promote the version, and put its new examples into quarantine. "
+        "`warn`: promote the version and send the event `version.rejected`.",
+    )
+
+
+class HoldoutPolicy(Strict):
+    """Which examples without `split` are held out."""
+
+    model_config = ConfigDict(frozen=True)
+
+    fraction: float = Field(0.1, ge=0, lt=1, description="Fraction of the examples or subjects that is held out.")
+    by: Literal["example", "subject"] = Field(
+        "subject",
+        description="`subject`: all examples of a subject get the same split; examples without a subject are drawn by "
+        "their id. `example`: every example is drawn by its id.",
+    )
+
+
+FORMS = ("number", "object")
+
+
+def form_of_holdout(given: object) -> str:
+    """The tag of a holdout policy: pydantic then reports the errors of one form only."""
+    return "object" if isinstance(given, dict | HoldoutPolicy) else "number"
+
+
+Headline = Literal[
+    "loss",
+    "log_loss",
+    "accuracy",
+    "balanced_accuracy",
+    "auc",
+    "average_precision",
+    "f1",
+    "brier",
+    "calibration",
+    "recall_at_precision",
+    "rmse",
+    "mae",
+    "r2",
+]
+
+
 class Policy(Strict):
-    """All that can be changed about a model without changing the model."""
+    """The settings of a model that can be changed without changing the model itself."""
 
     memory: MemoryPolicySchema = MemoryPolicySchema()
     adapt: AdaptPolicy = AdaptPolicy()
@@ -103,23 +160,65 @@ class Policy(Strict):
     tolerance: Tolerance = Tolerance()
     evaluation: EvaluationPolicy = EvaluationPolicy()
     erasure: ErasurePolicy = ErasurePolicy()
+    gate: GatePolicy = GatePolicy()
     certify: Literal["always", "removals", "never", "pass"] = Field(
         "always",
-        description="Which adapted versions of linear models get a certificate; pass: all, by a look at every example.",
+        description="Which adapted versions of linear models get a certificate; pass: all, by a pass over the data.",
     )
     promote: Literal["automatic", "manual"] = Field(
-        "automatic", description="Whether a new version becomes champion by itself; manual: it stays a candidate."
+        "automatic", description="automatic: new versions become the champion; manual: they stay candidates."
     )
-    holdout: float = Field(
-        0.1, ge=0, lt=1, description="Share of the examples that is held out, of those sent without `split`."
+    holdout: Annotated[
+        Annotated[float, Field(ge=0, lt=1), Tag("number")] | Annotated[HoldoutPolicy, Tag("object")],
+        Discriminator(form_of_holdout),
+    ] = Field(
+        0.1,
+        description="Fraction of the examples without `split` that is held out, by subject; or an object that also "
+        "says whether subjects or single examples are drawn. A change applies to new examples only.",
+    )
+    segments: list[Annotated[str, Field(min_length=1, max_length=200)]] = Field(
+        [],
+        max_length=5,
+        description="Category or boolean columns of a table. The promotion gate also judges versions separately for "
+        "each of their values.",
+        examples=[["country"]],
+    )
+    headline: Headline | None = Field(
+        None,
+        description="Metric that pages, lists and MLflow show first. Default: accuracy for classes, average precision "
+        "for binary targets with a class below 10 % of the holdout, RMSE for numbers and counts.",
+    )
+    threshold: float = Field(
+        0.5,
+        ge=0,
+        le=1,
+        description="Binary targets: the predicted class is 1 if the probability is above this. A change takes effect "
+        "without retraining; the metrics of earlier versions stay as they were computed.",
+    )
+    recall_at_precision: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="Binary targets: precision at which `recall_at_precision` is computed; null: not at all.",
+    )
+    challenger: int | None = Field(
+        None,
+        ge=1,
+        lt=2**31,
+        description="Number of a version that also predicts examples without a label, for comparison with the champion "
+        "once their labels arrive; null: none.",
+    )
+    expire: Duration | None = Field(
+        None, description="Age after which examples are removed; null: never.", examples=["365d"]
     )
 
-    expire: Duration | None = Field(
-        None, description="Examples older than this are removed; null: they stay.", examples=["365d"]
-    )
+    @property
+    def holdout_draw(self) -> HoldoutPolicy:
+        """How new examples are held out, whichever form the policy has."""
+        return HoldoutPolicy(fraction=self.holdout) if isinstance(self.holdout, float) else self.holdout
 
     def plain(self) -> PolicyDocument:
-        """As the database holds it."""
+        """The policy as stored in the database."""
         return PolicyDocument(self.model_dump(mode="json"))
 
 
@@ -128,15 +227,18 @@ def policy_of(model: Model) -> Policy:
 
 
 def patch(policy: Policy, change: dict[str, object]) -> Policy:
-    """The policy with some of its fields changed; those not named stay."""
+    """The policy with some of its fields changed."""
     old = policy.plain()
-    merged = {name: merge(old.get(name), value) for name, value in change.items()}
+    parts = old | {"holdout": policy.holdout_draw.model_dump()}  # a patch of `by` alone keeps the fraction
+    merged = {name: merge(parts.get(name), value) for name, value in change.items()}
     try:
         return Policy.model_validate({**old, **merged})
     except ValidationError as error:
-        wrong = [(("policy", *e["loc"]), describe(e)) for e in error.errors()]
-        place, message = wrong[0]
-        raise Invalid("policy_invalid", f"{'.'.join(map(str, place))}: {message}", wrong) from error
+        problems = [
+            (("policy", *(step for step in e["loc"] if step not in FORMS)), describe(e)) for e in error.errors()
+        ]
+        place, message = problems[0]
+        raise Invalid("policy_invalid", f"{'.'.join(map(str, place))}: {message}", problems) from error
 
 
 def merge(old: object, new: object) -> object:

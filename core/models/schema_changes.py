@@ -1,11 +1,14 @@
-"""What callers may say of another input or target: the whole of it, and what it makes of rows from before."""
+"""Requests that change the input or target: the complete new one, and how older rows are converted."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, cast
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
+from core.errors import Invalid
+from core.kprior.model.spec import Column, Input, SpecPart
 from core.models.fields import Text, Value
 from core.models.spec import (
     BinaryTargetSchema,
@@ -19,26 +22,23 @@ from core.models.spec import (
     TableInputSchema,
 )
 
-if TYPE_CHECKING:  # the engine brings torch, which checking does not need
-    from core.kprior.model.spec import SpecPart
-
-Was = Annotated[Text | None, Field(description="Its name before, where it is renamed.")]
+Was = Annotated[Text | None, Field(description="Previous name of a renamed column.")]
 Merge = Annotated[
     dict[str, Value],
-    Field(max_length=10_000, description="For each value that is gone, by its text: the one that stands for it."),
+    Field(max_length=10_000, description="Maps each removed value (as text) to the value that replaces it."),
 ]
 
 
 class ChangedNumberColumnSchema(NumberColumnSchema):
     was: Was = None
     default: float | None = Field(
-        None, ge=-(2.0**63), le=2.0**63, description="What rows from before have in a new column; null: it is missing."
+        None, ge=-(2.0**63), le=2.0**63, description="Value of a new column in older rows; null: missing."
     )
 
 
 class ChangedBooleanColumnSchema(BooleanColumnSchema):
     was: Was = None
-    default: bool | None = Field(None, description="What rows from before have in a new column; null: it is missing.")
+    default: bool | None = Field(None, description="Value of a new column in older rows; null: missing.")
 
 
 class ChangedDateColumnSchema(DateColumnSchema):
@@ -47,7 +47,7 @@ class ChangedDateColumnSchema(DateColumnSchema):
 
 class ChangedCategoryColumnSchema(CategoryColumnSchema):
     was: Was = None
-    default: Value | None = Field(None, description="What rows from before have in a new column; null: it is missing.")
+    default: Value | None = Field(None, description="Value of a new column in older rows; null: missing.")
     merge: Merge | None = None
 
 
@@ -57,15 +57,23 @@ ChangedColumnSchema = Annotated[
 ]
 
 
+MAX_COLUMNS = 10_000
+NewColumns = Annotated[
+    list[ChangedColumnSchema],
+    Field(min_length=1, max_length=MAX_COLUMNS, fail_fast=True),
+    AfterValidator(TableInputSchema.named_apart),
+]
+
+
 class ChangedTableSchema(TableInputSchema):
-    """Columns, with what became of those before: the same name, a new one (`was`), or none any more."""
+    """The columns of the changed table. A renamed column gives its previous name as `was`."""
 
     kind: Literal["table"]
-    columns: list[ChangedColumnSchema] = Field(min_length=1, max_length=10_000, fail_fast=True)  # type: ignore[assignment]
+    columns: list[ChangedColumnSchema] = Field(min_length=1, max_length=MAX_COLUMNS, fail_fast=True)  # type: ignore[assignment]
 
 
 class ChangedClassesSchema(ClassesTargetSchema):
-    """Classes, with what became of those before."""
+    """The classes of the changed target, and the replacements of removed classes."""
 
     merge: Merge | None = None
 
@@ -76,21 +84,76 @@ ChangedTargetSchema = Annotated[
 
 
 def plain_part(part: SpecPart) -> SpecPart:
-    """A part of a spec as it stands after a change, without what the change said of the rows before.
+    """A part of a spec after a change, without the conversion of older rows.
 
     >>> plain_part({"kind": "classes", "values": ["a", "b"], "merge": {"c": "b"}})
     {'kind': 'classes', 'values': ['a', 'b']}
     """
-    found = cast("dict[str, Any]", part)
-    made = {name: value for name, value in found.items() if name != "merge"}
-    if found.get("kind") == "table":
-        hints = ("was", "default", "merge")
-        made["columns"] = [{n: v for n, v in column.items() if n not in hints} for column in found["columns"]]
-    return cast("SpecPart", made)
+    changed = cast("dict[str, Any]", part)
+    plain = {name: value for name, value in changed.items() if name != "merge"}
+    if changed.get("kind") == "table":
+        conversion = ("was", "default", "merge", "restores")
+        plain["columns"] = [{n: v for n, v in column.items() if n not in conversion} for column in changed["columns"]]
+    return cast(SpecPart, plain)
+
+
+def change_columns(
+    current: Input, changed: SpecPart | None, added: Sequence[Column], dropped: Sequence[str]
+) -> SpecPart:
+    """The complete new input of a change that adds and drops columns by name.
+
+    Parameters
+    ----------
+    current
+        The input as it is.
+    changed
+        The complete new input, if the change gives it: then it must lack the dropped columns, and only them.
+    added, dropped
+        New columns, and the names of dropped ones.
+
+    Raises
+    ------
+    Invalid
+        If a column to drop does not exist, a column to add exists, or the new input lacks a column without saying so.
+    """
+    if current["kind"] != "table":
+        place = "input" if changed else "add_columns" if added else "drop_columns"
+        raise Invalid.at((place,), "input_incompatible", "Only the columns of a table can change.")
+    names = [column["name"] for column in current["columns"]]
+    for i, name in enumerate(dropped):
+        if name not in names:
+            message = f"The current input has no column {name!r}."
+            raise Invalid.at(("drop_columns", i), "column_unknown", message)
+    if changed is not None:
+        lost = compare_columns(cast(SpecPart, current), changed)[1]
+        if missing := [name for name in lost if name not in dropped]:
+            listed = ", ".join(map(repr, missing))
+            message = f"The new input lacks {listed}. Name the columns in `drop_columns` to drop them."
+            raise Invalid(
+                "columns_missing", message, [(("input", "columns"), f"{name!r} is missing.") for name in missing]
+            )
+        if kept := [i for i, name in enumerate(dropped) if name not in lost]:
+            message = f"The new input contains {dropped[kept[0]]!r}, which cannot be dropped at the same time."
+            raise Invalid.at(("drop_columns", kept[0]), "input_incompatible", message)
+        return changed
+    columns = [column for column in current["columns"] if column["name"] not in dropped]
+    there = {column["name"] for column in columns}
+    for i, column in enumerate(added):
+        if column["name"] in there:
+            message = f"The input already has a column {column['name']!r}."
+            raise Invalid.at(("add_columns", i, "name"), "column_exists", message)
+        if "was" in column:
+            raise Invalid.at(("add_columns", i, "was"), "input_incompatible", "Use `input` to rename a column.")
+    columns += added
+    if not columns:
+        raise Invalid.at(("drop_columns",), "input_incompatible", "At least one column must remain.")
+    if len(columns) > MAX_COLUMNS:
+        raise Invalid.at(("add_columns",), "input_incompatible", f"An input can have at most {MAX_COLUMNS} columns.")
+    return cast(SpecPart, {"kind": "table", "columns": columns})
 
 
 def compare_columns(before: SpecPart, after: SpecPart) -> tuple[list[str], list[str]]:
-    """The columns that come with a changed input, and those that go.
+    """The columns that a changed input adds, and those that it drops.
 
     >>> age, years = {"name": "age", "type": "number"}, {"name": "years", "type": "number"}
     >>> compare_columns({"kind": "table", "columns": [age]}, {"kind": "table", "columns": [years]})

@@ -1,35 +1,31 @@
-"""What callers may say that a model is: input schema, target family, architecture, regularizer, loss.
+"""The spec of a model: input, target, architecture, regularizer, loss and class weights.
 
-Checked here; stored and built as the plain dictionaries of `core.kprior.model.spec`.
+This is the only declaration of the spec. The engine works with plain dictionaries, whose types
+(`core/kprior/model/spec_types.py`) are generated from these classes by `make types`.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
+from core.kprior.model.spec import Spec
 from core.models.fields import Option, Strict, Text, Values, distinct, is_none
 
-if TYPE_CHECKING:  # the engine brings torch, which checking does not need
-    from core.kprior.model.spec import Spec
-
-GLM_KINDS = ("linear", "kernel")
-"""Architectures whose outputs are linear in their weights; all others are networks."""
-
-RESERVED = {"id", "subject", "y", "weight", "split", "x"}
+RESERVED = {"id", "subject", "y", "weight", "split", "time", "source", "x"}
 """Columns of an example that are not features, in CSV, Arrow and Parquet."""
 
 
 class VectorInputSchema(Strict):
-    """A fixed number of numbers."""
+    """A vector of `dim` numbers."""
 
     kind: Literal["vector"]
     dim: int = Field(ge=1, le=100_000)
 
 
 class ImageInputSchema(Strict):
-    """Pixels by channel, row and column: numbers as they are, or bytes 0-255 that the model reads as 0-1."""
+    """Pixels by channel, row and column: numbers, or bytes 0-255, which the model scales to 0-1."""
 
     kind: Literal["image"]
     shape: list[Annotated[int, Field(ge=1, le=4096)]] = Field(min_length=3, max_length=3)
@@ -39,30 +35,38 @@ class ImageInputSchema(Strict):
     @classmethod
     def bounded(cls, shape: list[int]) -> list[int]:
         if shape[0] * shape[1] * shape[2] > 4_000_000:
-            raise ValueError("an image may have 4 000 000 numbers at most")
+            raise ValueError("an image can have at most 4 000 000 numbers")
         return shape
 
 
 class NumberColumnSchema(Strict):
+    """A column of numbers."""
+
     name: Text
     type: Literal["number"]
 
 
 class BooleanColumnSchema(Strict):
+    """A column of true and false, stored as 1 and 0."""
+
     name: Text
     type: Literal["boolean"]
 
 
 class DateColumnSchema(Strict):
+    """A column of dates, stored as days since 1970-01-01."""
+
     name: Text
     type: Literal["date"]
 
 
 class CategoryColumnSchema(Strict):
+    """A column with one of the given values."""
+
     name: Text
     type: Literal["category"]
     values: Values = Field(min_length=1, max_length=10_000)
-    other: bool = Field(True, description="Whether values that are not among them are taken as `other`, or refused.")
+    other: bool = Field(True, description="Treat unknown values as one further category; if false, reject them.")
 
 
 ColumnSchema = Annotated[
@@ -82,7 +86,7 @@ class TableInputSchema(Strict):
         names = [column.name for column in columns]
         distinct(names)
         if taken := RESERVED.intersection(names):
-            raise ValueError(f"column name {min(taken)!r} is taken: it means something else in CSV and Arrow")
+            raise ValueError(f"the column name {min(taken)!r} is reserved in CSV and Arrow; choose another one")
         return columns
 
 
@@ -115,24 +119,34 @@ class LinearArchitectureSchema(Strict):
     """A generalised linear model on monomials of the inputs up to a degree."""
 
     kind: Literal["linear"]
-    degree: int = Field(1, ge=1, le=10, description="2 adds squares and products of two inputs, 3 those of three ...")
+    degree: int = Field(
+        1, ge=1, le=10, description="Largest degree of the monomials; 2 adds squares and products of two inputs."
+    )
 
 
 class KernelArchitectureSchema(Strict):
-    """A generalised linear model on random features of a kernel: a Gaussian process, or an SVM, by its loss."""
+    """A generalised linear model on random features of a kernel; with a hinge loss, a support vector machine."""
 
     kind: Literal["kernel"]
     kernel: Literal["rbf", "matern"] = "rbf"
-    features: int = Field(1024, ge=2, le=100_000, multiple_of=2, description="More are nearer to the kernel itself.")
-    lengthscale: float = Field(1.0, gt=0, description="Over which inputs are alike, in the units that the model has.")
-    nu: float | None = Field(None, description="How smooth a matern kernel is; 1.5 unless told.", exclude_if=is_none)
-    seed: int = Field(0, ge=0, lt=2**31, description="Of the features.")
+    features: int = Field(
+        1024,
+        ge=2,
+        le=100_000,
+        multiple_of=2,
+        description="Number of random features; more approximate the kernel better.",
+    )
+    lengthscale: float = Field(1.0, gt=0, description="Distance over which inputs are similar, in standardised units.")
+    nu: float | None = Field(
+        None, description="Smoothness of the matern kernel, 1.5 (the default) or 2.5.", exclude_if=is_none
+    )
+    seed: int = Field(0, ge=0, lt=2**31, description="Seed of the random features.")
 
     @field_validator("nu")
     @classmethod
     def smooth(cls, nu: float | None, info: ValidationInfo) -> float | None:
         if nu is not None and (info.data.get("kernel") != "matern" or nu not in (1.5, 2.5)):
-            raise ValueError("is 1.5 or 2.5, and the matern kernel's alone")
+            raise ValueError("must be 1.5 or 2.5, and applies to the matern kernel only")
         return nu
 
 
@@ -141,82 +155,84 @@ class MlpArchitectureSchema(Strict):
 
     kind: Literal["mlp"]
     hidden: list[Annotated[int, Field(ge=1, le=100_000)]] = Field(
-        [100], max_length=20, description="Units of each hidden layer."
+        [100], max_length=20, description="Number of units of each hidden layer."
     )
 
 
 class CifarnetArchitectureSchema(Strict):
-    """Images: four convolutions, a hidden layer of 512, dropout (Zenke et al. 2017)."""
+    """A network for images: four convolutions, a hidden layer of 512 units, dropout (Zenke et al. 2017)."""
 
     kind: Literal["cifarnet"]
 
 
 class Lenet5ArchitectureSchema(Strict):
-    """Images: two convolutions, hidden layers of 120 and 84."""
+    """A network for images: two convolutions, hidden layers of 120 and 84 units."""
 
     kind: Literal["lenet5"]
 
 
 class PluginArchitectureSchema(Strict):
-    """A network from a package that the operator installed; further fields are its options."""
+    """A network from an installed package; further fields are its options."""
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, Option]
 
     kind: Literal["plugin"]
-    name: Text = Field(description="As the package names it in the entry point group `amend.architectures`.")
+    name: Text = Field(description="Name of the entry point in the group `amend.architectures`.")
 
 
 class L2RegularizerSchema(Strict):
-    """delta/2 |w - toward|^2, added to the sum (not the mean) of all examples' losses."""
+    """The penalty delta/2 |w - toward|^2, added to the sum (not the mean) of the losses of all examples."""
 
     kind: Literal["l2"]
     delta: (
         Annotated[float, Field(ge=0)]
         | Annotated[list[Annotated[float, Field(ge=0)]], Field(min_length=1, fail_fast=True)]
-    ) = Field(1.0, description="How strongly weights are drawn to 0; a list: one for each weight.")
-    penalize_bias: bool = Field(False, description="Whether biases are drawn to 0, too. A list has its own for them.")
+    ) = Field(1.0, description="Strength of the penalty: one number, or one for each weight.")
+    penalize_bias: bool = Field(
+        False, description="Penalise biases, too. Has no effect if `delta` is a list, which includes the biases."
+    )
     columns: dict[Text, Annotated[float, Field(ge=0)]] | None = Field(
         None,
         min_length=1,
-        description="Linear models: columns whose weights have another delta, by name, or by their place in a vector.",
+        description="Linear models: a different delta for some columns, by name, or by index in a vector.",
         exclude_if=is_none,
     )
     toward: list[float] | None = Field(
         None,
         min_length=1,
         fail_fast=True,
-        description="What weights are drawn to in place of 0, a number for each: the weights of another model, say. "
-        "Where a table has numbers, in the units of its columns, and for linear models of degree 1.",
+        description="Values that the weights are drawn to instead of 0, for example the weights of another model. For "
+        "tables with numbers, in the units of the columns, and only for linear models of degree 1.",
         exclude_if=is_none,
     )
 
     @model_validator(mode="after")
     def one_delta_each(self) -> L2RegularizerSchema:
         if self.columns is not None and isinstance(self.delta, list):
-            raise ValueError("columns can have a delta of their own beside one number, not beside a list")
+            raise ValueError("`columns` cannot be combined with a list of deltas; give `delta` as one number")
         return self
 
 
 class OwnLossSchema(Strict):
-    """What a target has unless it is told otherwise: `log` for classes, `squared` for numbers, `poisson` for counts."""
+    """The default loss of a target: `log` (binary and classes), `squared` (numbers) or `poisson` (counts)."""
 
     kind: Literal["log", "squared", "poisson"]
 
 
 class SquaredHingeLossSchema(Strict):
-    """max(0, 1 - s f)^2 with s = 1 or -1, for yes and no: a support vector machine. It gives a score and no
-    probability.
+    """max(0, 1 - s f)^2 with s = 1 or -1, for binary targets: a support vector machine, which predicts a score instead
+    of a probability.
     """
 
     kind: Literal["squared_hinge"]
 
 
 class HuberLossSchema(Strict):
-    """Half the squared error up to a threshold, and linear beyond, for numbers: an outlier pulls no harder."""
+    """Half the squared error up to a threshold, and linear beyond it, so that outliers have less influence."""
 
     kind: Literal["huber"]
-    threshold: float = Field(1.35, gt=0, description="In the units of the target.")
+    threshold: float = Field(1.35, gt=0, description="Error from which the loss is linear, in the units of the target.")
 
 
 def as_object(value: Any) -> Any:
@@ -253,7 +269,7 @@ ClassWeightSchema = Annotated[
 
 
 class SpecSchema(Strict):
-    """The parts of a model that make it the predictor it is."""
+    """The parts of a model that determine its predictions."""
 
     input: InputSchema
     target: TargetSchema
@@ -261,23 +277,23 @@ class SpecSchema(Strict):
     regularizer: RegularizerSchema = L2RegularizerSchema(kind="l2")
     class_weight: ClassWeightSchema | None = Field(
         None,
-        description="What the weight of an example is multiplied by in training, for classes by their text (0 and 1 of"
-        " a binary target); 1 for those that are not named. Figures do not count by it.",
+        description="Factor for the weight of the examples of a class in training, by the class's text (0 and 1 for a"
+        " binary target); 1 for classes that are not listed. Metrics do not depend on it.",
         exclude_if=is_none,
     )
 
     loss: LossSchema | None = Field(
         None,
-        description="What training minimises, where that is not the target's own loss. The name alone will do.",
+        description="Loss to minimise in training; by default, that of the target. A name can replace the object.",
         exclude_if=is_none,
     )
 
     @model_validator(mode="after")
     def fits(self) -> SpecSchema:
         if self.architecture.kind in ("cifarnet", "lenet5") and self.input.kind != "image":
-            raise ValueError(f"the architecture {self.architecture.kind!r} needs image input")
+            raise ValueError(f"the architecture {self.architecture.kind!r} requires image input")
         return self
 
     def plain(self) -> Spec:
         """The spec as `core.kprior` reads it."""
-        return cast("Spec", self.model_dump(mode="json", include=set(SpecSchema.model_fields)))
+        return cast(Spec, self.model_dump(mode="json", include=set(SpecSchema.model_fields)))

@@ -1,7 +1,7 @@
-"""Every table: what the database holds. Functions that work on them are with their nouns."""
+"""All tables of the database. The functions that use them are in the packages of their nouns."""
 
 from core.database import Base
-from core.tables import bookkeeping, erasures, jobs, keys, ledger, models, tracking, versions, webhooks
+from core.tables import bookkeeping, erasures, jobs, keys, ledger, models, quality, tracking, versions, webhooks
 
 __all__ = [
     "Base",
@@ -11,6 +11,7 @@ __all__ = [
     "keys",
     "ledger",
     "models",
+    "quality",
     "tracking",
     "versions",
     "webhooks",

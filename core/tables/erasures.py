@@ -1,6 +1,4 @@
-"""The tables of erasures, of what each of them means for each model, and of the receipts."""
-
-from __future__ import annotations
+"""The tables of erasure requests, of their parts (one per model), of their events, and of receipts."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -10,40 +8,41 @@ from sqlalchemy import JSON, ColumnElement, ForeignKey, Index, LargeBinary, Stri
 from sqlalchemy.ext.hybrid import hybrid_method
 from sqlalchemy.orm import Mapped, mapped_column
 
-from core.database import Base, BigInteger, Json, enum_column, now
-from core.tables.figures import JobError
+from core.clock import now
+from core.database import Base, BigInteger, Json, enum_column
+from core.tables.documents import JobError
 
 
 class ErasureState(StrEnum):
-    """Where an erasure stands, as a whole and in each model."""
+    """The state of an erasure, as a whole and in each model."""
 
     HELD = "held"
-    """The person's examples are out of force; nothing else happens until somebody approves or refuses the request."""
+    """The person's examples are removed; nothing else happens until somebody approves or refuses the request."""
     RECEIVED = "received"
     ADAPTING = "adapting"
-    """The model is moved to where it would be without the person."""
+    """The model is adapted or retrained without the person's examples."""
     VERIFYING = "verifying"
-    """Its certificate is held against the tolerance."""
+    """The certificate is compared with the tolerance."""
     PURGING = "purging"
-    """What was kept of the person is deleted, and looked for."""
+    """The person's data is deleted, and the store is searched for remains."""
     COMPLETED = "completed"
     FAILED = "failed"
     REFUSED = "refused"
 
 
 OPEN = (ErasureState.RECEIVED, ErasureState.ADAPTING, ErasureState.VERIFYING, ErasureState.PURGING, ErasureState.FAILED)
-"""Being carried out, or failed."""
+"""In progress or failed."""
 PENDING = (ErasureState.HELD, *OPEN)
-"""Not yet as asked, and not refused."""
+"""Neither completed nor refused."""
 OPEN_STATES = "state NOT IN ('completed', 'refused')"
 
 
 class Erasure(Base):
-    """One request."""
+    """An erasure request."""
 
     __tablename__ = "erasures"
     __table_args__ = (
-        # a second request for the same person joins the first
+        # a second request for the same person is merged into the first
         Index(
             "uq_erasures_open",
             "subject",
@@ -56,31 +55,31 @@ class Erasure(Base):
 
     id: Mapped[str] = mapped_column(String(36), primary_key=True)
     subject: Mapped[bytes | None] = mapped_column(LargeBinary)
-    """Keyed hash of the person; deleted once the erasure is completed or refused."""
+    """Keyed hash of the subject; deleted once the erasure is completed or refused."""
     token: Mapped[str] = mapped_column(String(64))
-    """Another keyed hash, which receipts carry: it tells the person again only to who has the secret."""
+    """Another keyed hash, which is on receipts. Only holders of the secret can match it with a subject."""
     reason: Mapped[str | None] = mapped_column(String(500))
-    """As given with the request; deleted with the subject."""
-    asked_by: Mapped[str] = mapped_column(String(20))
-    """The id of the key."""
+    """The reason given with the request; deleted with the subject."""
+    requested_by: Mapped[str] = mapped_column(String(20))
+    """Id of the key that filed the request."""
     request_id: Mapped[str | None] = mapped_column(String(64))
     state: Mapped[ErasureState] = mapped_column(enum_column(ErasureState), default=ErasureState.RECEIVED)
     received_at: Mapped[datetime]
     due_at: Mapped[datetime]
     warned_at: Mapped[datetime | None]
-    """When webhooks were told that it is due soon."""
+    """When the event `erasure.due_soon` was sent."""
     extension: Mapped[str | None] = mapped_column(String(500))
-    """Why the due date was moved."""
+    """Reason for extending the due date."""
     refusal: Mapped[str | None] = mapped_column(String(500))
-    """Why it was refused."""
+    """Reason for the refusal."""
     completed_at: Mapped[datetime | None]
     receipt: Mapped[int | None] = mapped_column(BigInteger)
-    """The number of its receipt."""
+    """Number of the receipt."""
     created_at: Mapped[datetime] = mapped_column(default=now)
 
     @property
     def late(self) -> bool:
-        """Whether it ended after it was due."""
+        """Whether the erasure ended after its due date."""
         return self.completed_at is not None and self.completed_at > self.due_at
 
     @hybrid_method
@@ -94,7 +93,7 @@ class Erasure(Base):
 
 
 class EventKind(StrEnum):
-    """What somebody can do about an erasure."""
+    """Actions on an erasure."""
 
     FILED = "filed"
     HELD = "held"
@@ -105,56 +104,56 @@ class EventKind(StrEnum):
 
 
 class Event(Base):
-    """Who did what about an erasure, and when. Rows are only ever added."""
+    """An action on an erasure, and who performed it. Rows are never changed."""
 
     __tablename__ = "erasure_events"
 
     id: Mapped[int] = mapped_column(BigInteger, primary_key=True)
-    # no foreign key: its check would hold the erasure before its models are held, which jobs do the other way round
+    # no foreign key: its check would lock the erasure before its models; jobs lock them in the opposite order
     erasure_id: Mapped[str] = mapped_column(String(36), index=True)
     kind: Mapped[EventKind] = mapped_column(enum_column(EventKind))
     by: Mapped[str] = mapped_column(String(20))
-    """The id of the key."""
+    """Id of the key."""
     at: Mapped[datetime] = mapped_column(default=now)
 
 
 class Part(Base):
-    """What an erasure means for one model."""
+    """The part of an erasure that concerns one model."""
 
     __tablename__ = "erasure_parts"
     __table_args__ = (Index("ix_erasure_parts_model_id", "model_id"),)
 
     erasure_id: Mapped[str] = mapped_column(ForeignKey(Erasure.id, ondelete="CASCADE"), primary_key=True)
-    # no foreign key: a model that is deleted meanwhile has forgotten the person, too
+    # no foreign key: the model may be deleted in the meantime, which erases the person, too
     model_id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     model: Mapped[str] = mapped_column(String(63))
     positions: Mapped[list[int]] = mapped_column(Json)
-    """Of the person's examples: the snapshot of what was found."""
+    """Positions of the person's examples when the request was received."""
     restricted: Mapped[list[int]] = mapped_column(Json, default=list)
-    """Those among them that the request took out of force: a refusal puts them back."""
+    """The positions that the request removed; a refusal restores these examples."""
     examples: Mapped[int]
-    first: Mapped[int] = mapped_column(BigInteger)
-    """The position of the earliest of them: versions before it never knew the person."""
-    removed: Mapped[int] = mapped_column(BigInteger)
-    """The position by which all of them are removed: versions from there on do not know the person."""
-    newest: Mapped[int] = mapped_column(default=0)
-    """The number of the model's newest version when the work was asked for: only later ones were made to forget."""
+    first_position: Mapped[int] = mapped_column(BigInteger)
+    """Position of the first of these examples. Versions at earlier positions were not trained on them."""
+    removal_position: Mapped[int] = mapped_column(BigInteger)
+    """Position at which the last of them was removed. Versions at or after it are trained without them."""
+    newest_version: Mapped[int] = mapped_column(default=0)
+    """Number of the model's newest version at the time of the request. Only later versions are verified."""
     state: Mapped[ErasureState] = mapped_column(enum_column(ErasureState), default=ErasureState.RECEIVED)
     error: Mapped[JobError | None] = mapped_column(Json)
     version: Mapped[int | None]
-    """The first version without the person that was promoted."""
-    figures: Mapped[dict[str, Any] | None]
-    """How it was done, the certificate, the audit, and what was deleted."""
+    """Number of the first version without the person's examples that was promoted."""
+    report: Mapped[dict[str, Any] | None]
+    """Method, certificate, audit, and what was deleted (`core/erasure/report.py`)."""
 
 
 class Receipt(Base):
-    """A receipt, chained by its hash to the one before."""
+    """A receipt, which contains the hash of the previous one."""
 
     __tablename__ = "receipts"
 
     number: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
     erasure_id: Mapped[str] = mapped_column(String(36), index=True)
-    # not the binary JSON: it spells numbers its own way, and the hash is of the text
+    # not JSONB, which reformats numbers: the hash is of the text
     body: Mapped[dict[str, Any]] = mapped_column(JSON)
     sha256: Mapped[str] = mapped_column(String(64))
     created_at: Mapped[datetime] = mapped_column(default=now)

@@ -1,6 +1,4 @@
-"""The tables of jobs, of messages about them that are still to be sent, and of workers' signs."""
-
-from __future__ import annotations
+"""The tables of jobs, of messages to workers that are yet to be sent, and of workers' heartbeats."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -8,13 +6,14 @@ from enum import StrEnum
 from sqlalchemy import ColumnElement, ForeignKey, Index, String, UniqueConstraint, literal_column, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from core.database import Base, BigInteger, Json, enum_column, now
-from core.tables.figures import JobError
+from core.clock import now
+from core.database import Base, BigInteger, Json, enum_column
+from core.tables.documents import JobError
 from core.tables.models import Model
 
 
 class JobKind(StrEnum):
-    """What a worker can be asked to do."""
+    """Kinds of jobs."""
 
     ADAPT = "adapt"
     RETRAIN = "retrain"
@@ -22,7 +21,7 @@ class JobKind(StrEnum):
 
 
 class JobState(StrEnum):
-    """Where a job stands."""
+    """States of a job."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -41,14 +40,14 @@ def unique_in_state(state: JobState) -> Index:
 
 
 class Job(Base):
-    """One unit of work on one model, from one position to another."""
+    """A unit of work on one model, from one position to another."""
 
     __tablename__ = "jobs"
-    # one queued: pending changes become one job; one running: two would start from the same parent
+    # one queued job: pending changes are merged into it; one running job: two would start from the same parent
     __table_args__ = (
         unique_in_state(JobState.QUEUED),
         unique_in_state(JobState.RUNNING),
-        # however many schedulers there are, a due time is met once
+        # several schedulers create only one job for a due time
         UniqueConstraint("model_id", "kind", "due_at"),
         Index("ix_jobs_listed", "created_at", "id"),
         Index("ix_jobs_of_model", "model_id", "kind", "created_at"),
@@ -64,38 +63,38 @@ class Job(Base):
     error: Mapped[JobError | None] = mapped_column(Json)
     from_position: Mapped[int] = mapped_column(BigInteger)
     to_position: Mapped[int] = mapped_column(BigInteger)
-    """The head when the job became due; the worker takes the head of the moment it starts."""
+    """The head when the job was enqueued; the worker uses the head when it starts the job."""
     version: Mapped[int | None]
-    cancelling: Mapped[bool] = mapped_column(default=False)
-    """A running job was asked to stop."""
+    cancel_requested: Mapped[bool] = mapped_column(default=False)
+    """Whether a running job was asked to stop."""
     due_at: Mapped[datetime | None]
-    """Of a scheduled job: the time on its schedule."""
+    """Time of a scheduled job on its schedule."""
     sent_at: Mapped[datetime | None]
-    """When workers were last told of it."""
+    """When the last message about the job was sent to the workers."""
     queue: Mapped[str] = mapped_column(String(20), default="quick")
-    """Which workers are told of it."""
+    """Queue of the workers that can run the job."""
     lease_owner: Mapped[str | None] = mapped_column(String(200))
-    lease_until: Mapped[datetime | None]
-    """While a job runs: when it may be taken over, by a worker that has not heard of its owner until then."""
+    lease_expires_at: Mapped[datetime | None]
+    """When another worker may take over a running job, unless its owner extends the lease."""
     request_id: Mapped[str | None] = mapped_column(String(64))
-    """Of the request that made it due, so that the logs of both can be read together."""
+    """Id of the request that caused the job; it is in the logs of both."""
     created_at: Mapped[datetime] = mapped_column(default=now)
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]
     seconds: Mapped[float | None]
-    """From its start to its end, all attempts included: written down so that thousands of jobs are soon added up."""
+    """Duration from start to end, all attempts included; stored so that sums over thousands of jobs are fast."""
 
 
 def in_state(state: JobState) -> ColumnElement[bool]:
-    """Jobs that wait, or that run, by the index of those: SQLite uses it only where the state is written out."""
+    """Condition on the state as a literal: SQLite uses the partial index only then."""
     return Job.state == literal_column(f"'{state}'")
 
 
 class Outbox(Base):
-    """A message to the workers that is not sent yet; written with the job, deleted once sent."""
+    """A message to the workers that is yet to be sent; written with the job, deleted once sent."""
 
     __tablename__ = "outbox"
-    # a number is never used again: whoever has sent a message deletes it by its number
+    # ids are never reused: a sender deletes a message by its id after sending it
     __table_args__ = {"sqlite_autoincrement": True}
 
     id: Mapped[int] = mapped_column(BigInteger, primary_key=True)
@@ -104,7 +103,7 @@ class Outbox(Base):
 
 
 class Worker(Base):
-    """A worker process and when it was last heard of."""
+    """A worker process and the time of its last heartbeat."""
 
     __tablename__ = "workers"
 

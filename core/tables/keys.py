@@ -1,6 +1,4 @@
-"""The tables of API keys, and of browsers that are signed in with them."""
-
-from __future__ import annotations
+"""The tables of API keys and of browsers that are signed in with them."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -8,14 +6,15 @@ from enum import StrEnum
 from sqlalchemy import ForeignKey, LargeBinary, String
 from sqlalchemy.orm import Mapped, mapped_column
 
-from core.database import Base, now
+from core.clock import now
+from core.database import Base
 
 
 class Scope(StrEnum):
-    """What a key may do."""
+    """Permissions of a key."""
 
     READ = "read"
-    """See models, examples, jobs and versions, but not their weights; ask for predictions."""
+    """Read models, examples, jobs and versions, but not their weights; request predictions."""
     INGEST = "ingest"
     """Add and remove examples."""
     ERASE = "erase"
@@ -27,7 +26,7 @@ class Scope(StrEnum):
 
 
 class Key(Base):
-    """A key, known by the hash of its secret. A revoked key stays in the table for the record."""
+    """An API key, of which only a hash of the secret is stored. Revoked keys stay in the table."""
 
     __tablename__ = "keys"
 
@@ -36,19 +35,19 @@ class Key(Base):
     digest: Mapped[bytes] = mapped_column(LargeBinary)
     scopes: Mapped[list[str]]
     models: Mapped[list[str] | None]
-    """The only models it can see; None: all."""
+    """The models that the key can see; None: all."""
     created_at: Mapped[datetime] = mapped_column(default=now)
     last_used_at: Mapped[datetime | None]
     expires_at: Mapped[datetime | None]
-    """From when on it is refused; None: never."""
+    """When the key expires; None: never."""
     revoked_at: Mapped[datetime | None]
 
 
 class SignIn(Base):
-    """A browser that somebody signed in to the pages with a key, known by the hash of its cookie."""
+    """A browser that is signed in to the web pages with a key, identified by the hash of its cookie."""
 
     __tablename__ = "sign_ins"
 
     digest: Mapped[bytes] = mapped_column(LargeBinary, primary_key=True)
     key_id: Mapped[str] = mapped_column(ForeignKey(Key.id, ondelete="CASCADE"), index=True)
-    until: Mapped[datetime] = mapped_column(index=True)
+    expires_at: Mapped[datetime] = mapped_column(index=True)

@@ -1,8 +1,8 @@
 """The tables of the ledger.
 
-`changes` says what happened at which positions: one row for a run of positions of the same kind and request.
-`examples` holds the data: an example is in force from its position until the position of its removal.
-`holdout_samples` names the rows that versions are measured on.
+`changes` records the changes of a model: one row per range of positions of the same kind and request.
+`examples` contains the data: an example is in force from its position until the position of its removal.
+`holdout_samples` contains the positions of the rows that versions are evaluated on.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Boolean, ForeignKey, Index, LargeBinary, String, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from core.database import Base, BigInteger, ByteOrder, Json, enum_column, now
+from core.clock import now
+from core.database import Base, BigInteger, ByteOrder, Json, enum_column
 from core.tables.jobs import Job
 from core.tables.models import Model
 
@@ -25,25 +26,31 @@ else:
 
 
 class ChangeKind(StrEnum):
-    """What can happen to a model."""
+    """Kinds of changes of a model."""
 
     ADDED = "added"
     REMOVED = "removed"
     REPLACED = "replaced"
-    """Removed, and another with its id added at the same position."""
+    """An example was removed and another one with the same id added at the same position."""
     REGULARIZER = "regularizer"
     ARCHITECTURE = "architecture"
     INPUT = "input"
     TARGET = "target"
     LOSS = "loss"
+    RESTORED = "restored"
+    """Put back into force, with the content that it had before."""
+    LABELLED = "labelled"
+    """The labels of examples arrived that had been stored without one."""
+    QUARANTINED = "quarantined"
+    """Taken out of force because the version that learnt them was rejected."""
 
 
 class Change(Base):
-    """A run of changes, `first` to `last`, without gaps before or after it."""
+    """Changes of one kind at consecutive positions, from `first` to `last`. There are no gaps between rows."""
 
     __tablename__ = "changes"
     __table_args__ = (
-        # the few among all batches that changed the spec, which every job and every look at a model asks for
+        # the few changes of the spec among all batches: every job and every request for a model reads them
         Index(
             "ix_changes_spec",
             "model_id",
@@ -51,7 +58,7 @@ class Change(Base):
             sqlite_where=text("value IS NOT NULL"),
             postgresql_where=text("value IS NOT NULL"),
         ),
-        # the few corrections among them, which are listed with those
+        # the few corrections among all batches: they are listed with the changes of the spec
         Index(
             "ix_changes_replaced",
             "model_id",
@@ -66,24 +73,37 @@ class Change(Base):
     first: Mapped[int] = mapped_column(BigInteger)
     kind: Mapped[ChangeKind] = mapped_column(enum_column(ChangeKind))
     value: Mapped[SpecPart | None] = mapped_column(Json)
-    """The new regularizer, architecture, loss, input or target; of the last two with what it says of rows from before.
-    """
+    """The new regularizer, architecture, loss, input or target; the last two with the conversion of older rows."""
     created_at: Mapped[datetime] = mapped_column(default=now)
 
 
 class Example(Base):
-    """One labelled record. Its position is also the key under which the engine knows it."""
+    """A labelled record. Its position is also its key in the engine."""
 
     __tablename__ = "examples"
     __table_args__ = (
-        # an id may come back after its removal, as another example
+        # an id may be used again for another example after its removal, but not while it is in quarantine
         Index(
             "uq_examples_id_in_force",
             "model_id",
             "id",
             unique=True,
-            sqlite_where=text("removed IS NULL"),
-            postgresql_where=text("removed IS NULL"),
+            sqlite_where=text("removed IS NULL OR quarantine IS NOT NULL"),
+            postgresql_where=text("removed IS NULL OR quarantine IS NOT NULL"),
+        ),
+        Index(
+            "ix_examples_source",
+            "model_id",
+            "source",
+            sqlite_where=text("source IS NOT NULL"),
+            postgresql_where=text("source IS NOT NULL"),
+        ),
+        Index(
+            "ix_examples_quarantine",
+            "model_id",
+            "quarantine",
+            sqlite_where=text("quarantine IS NOT NULL"),
+            postgresql_where=text("quarantine IS NOT NULL"),
         ),
         Index(
             "ix_examples_subject",
@@ -99,7 +119,7 @@ class Example(Base):
             sqlite_where=text("removed IS NOT NULL"),
             postgresql_where=text("removed IS NOT NULL"),
         ),
-        # rows lie in the order of their positions, with no second copy of the key
+        # rows are stored in the order of their positions, without a second copy of the key
         {"sqlite_with_rowid": False},
     )
 
@@ -107,42 +127,48 @@ class Example(Base):
     model_id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     position: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
     removed: Mapped[int | None] = mapped_column(BigInteger)
-    """The position of its removal."""
+    """Position of the removal."""
     y: Mapped[float]
-    """The target as a number: 0 or 1, the index of the class, the number, the count."""
+    """The target as a number: 0 or 1, the index of the class, the number, or the count."""
     holdout: Mapped[bool] = mapped_column(Boolean(create_constraint=False))
     id: Mapped[str] = mapped_column(ByteOrder)
-    """The caller's."""
+    """The id that the caller chose."""
     subject: Mapped[bytes | None] = mapped_column(LargeBinary)
-    """Keyed hash of the person it is about."""
+    """Keyed hash of the person that the example is about."""
     weight: Mapped[float | None]
-    """How many times it counts; null: once."""
+    """Weight of the example; null: 1."""
+    time: Mapped[datetime | None]
+    """When the event happened that it describes; null: when it arrived."""
+    source: Mapped[str | None] = mapped_column(String(200))
+    """The load, file or system that it came from, as the caller names it."""
+    quarantine: Mapped[int | None]
+    """Number of the rejected version that learnt it; it is out of force until a person decides."""
     x: Mapped[bytes] = mapped_column(LargeBinary)
-    """The input's numbers: float32, or uint8 for images of bytes, in the machine's (little-endian) order."""
+    """The input: float32, or uint8 for images of bytes, little-endian."""
 
 
 HAS_CONTENT = text("length(examples.x) > 0")
-"""Of some removed examples nothing is left but their position."""
+"""Of some removed examples, only the position is left."""
 
 
 class HoldoutSample(Base):
-    """The holdout rows that a model's versions are measured on (`core/ledger/holdout.py`)."""
+    """The holdout rows that a model's versions are evaluated on (`core/ledger/holdout_sample.py`)."""
 
     __tablename__ = "holdout_samples"
 
     model_id: Mapped[int] = mapped_column(ForeignKey(Model.id, ondelete="CASCADE"), primary_key=True)
     position: Mapped[int] = mapped_column(BigInteger)
-    """What came and went until there is taken into account."""
+    """Position up to which additions and removals are reflected."""
     size: Mapped[int]
-    """How many rows there may be."""
+    """Maximum number of rows."""
     threshold: Mapped[float]
-    """The sample is all rows in force whose hash is at most this."""
+    """The sample consists of all rows in force whose hash is at most this."""
     positions: Mapped[bytes] = mapped_column(LargeBinary)
-    """Of the rows, ascending: int64, in the machine's (little-endian) order."""
+    """Positions of the rows, ascending: int64, little-endian."""
 
 
 class Removal(Base):
-    """A request to remove examples, and the positions it took."""
+    """A request to remove examples."""
 
     __tablename__ = "removals"
 
@@ -150,7 +176,67 @@ class Removal(Base):
     model_id: Mapped[int] = mapped_column(ForeignKey(Model.id, ondelete="CASCADE"), index=True)
     removed: Mapped[int]
     unknown: Mapped[int]
-    """How many; which is the caller's knowledge, and may be personal."""
+    """Number of unknown ids or subjects; the names are not stored, because they may be personal."""
     position: Mapped[int] = mapped_column(BigInteger)
     job_id: Mapped[str | None] = mapped_column(ForeignKey(Job.id, ondelete="SET NULL"), index=True)
     created_at: Mapped[datetime] = mapped_column(default=now)
+
+
+class PendingExample(Base):
+    """An example without a label. It is not in the ledger; its label adds it there as an ordinary example."""
+
+    __tablename__ = "pending_examples"
+    __table_args__ = (
+        Index(
+            "ix_pending_examples_subject",
+            "subject",
+            "model_id",
+            sqlite_where=text("subject IS NOT NULL"),
+            postgresql_where=text("subject IS NOT NULL"),
+        ),
+        Index("ix_pending_examples_created_at", "model_id", "created_at"),
+        Index(
+            "ix_pending_examples_source",
+            "model_id",
+            "source",
+            sqlite_where=text("source IS NOT NULL"),
+            postgresql_where=text("source IS NOT NULL"),
+        ),
+    )
+
+    model_id: Mapped[int] = mapped_column(ForeignKey(Model.id, ondelete="CASCADE"), primary_key=True)
+    id: Mapped[str] = mapped_column(ByteOrder, primary_key=True)
+    subject: Mapped[bytes | None] = mapped_column(LargeBinary)
+    holdout: Mapped[bool] = mapped_column(Boolean(create_constraint=False))
+    weight: Mapped[float | None]
+    time: Mapped[datetime | None]
+    source: Mapped[str | None] = mapped_column(String(200))
+    layout_position: Mapped[int] = mapped_column(BigInteger)
+    """Where the input or the target had changed last when it was stored."""
+    x: Mapped[bytes] = mapped_column(LargeBinary)
+    version: Mapped[int | None]
+    """Number of the champion that predicted it when it arrived."""
+    mean: Mapped[bytes | None] = mapped_column(LargeBinary)
+    """The champion's prediction: float64, as many as the model has outputs."""
+    challenger: Mapped[int | None]
+    """Number of the policy's challenger, if it predicted the example, too."""
+    challenger_mean: Mapped[bytes | None] = mapped_column(LargeBinary)
+    restricted: Mapped[bool] = mapped_column(Boolean(create_constraint=False), default=False)
+    """Whether an open erasure request covers it: nobody may read or label it."""
+    created_at: Mapped[datetime] = mapped_column(default=now)
+
+
+class RecordedPrediction(Base):
+    """What was predicted for an example before its label arrived. Deleted once it is scored, or with the example."""
+
+    __tablename__ = "recorded_predictions"
+
+    model_id: Mapped[int] = mapped_column(ForeignKey(Model.id, ondelete="CASCADE"), primary_key=True)
+    position: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    """Position of the example, that is, of its label."""
+    version: Mapped[int | None]
+    """Number of the version that predicted it; null if only the challenger's prediction is left."""
+    mean: Mapped[bytes | None] = mapped_column(LargeBinary)
+    """Its prediction: float64, as many as the model has outputs."""
+    challenger: Mapped[int | None]
+    challenger_mean: Mapped[bytes | None] = mapped_column(LargeBinary)

@@ -1,6 +1,4 @@
-"""The tables of versions, of what was promoted when, and of adapted versions next to full retrains."""
-
-from __future__ import annotations
+"""The tables of versions, promotions, comparisons with full retrains, and imported weights."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -8,8 +6,18 @@ from enum import StrEnum
 from sqlalchemy import ForeignKey, LargeBinary, String
 from sqlalchemy.orm import Mapped, mapped_column
 
-from core.database import Base, BigInteger, Json, enum_column, now
-from core.tables.figures import CertificateFigures, ComparisonFigures, EvaluationFigures, MemoryFigures, MlflowPlace
+from core.clock import now
+from core.database import Base, BigInteger, Json, enum_column
+from core.kprior.certificate.certificate import Certificate
+from core.tables.documents import (
+    CertificateColumn,
+    ComparisonDocument,
+    CostDocument,
+    EvaluationDocument,
+    GateDocument,
+    MemoryDocument,
+    MlflowPlace,
+)
 from core.tables.jobs import Job
 from core.tables.models import Model
 
@@ -20,20 +28,22 @@ class VersionKind(StrEnum):
 
 
 class VersionState(StrEnum):
-    """What a version is to its model."""
+    """States of a version."""
 
     CHAMPION = "champion"
     CANDIDATE = "candidate"
     SUPERSEDED = "superseded"
+    REJECTED = "rejected"
+    """Not promoted, because it failed the gate."""
     PURGED = "purged"
 
 
 FIRST = 1
-"""The version that later ones are held against: what the model would still be, had nothing been done."""
+"""Number of the frozen version, with which later ones are compared: the model without any updates."""
 
 
 class Version(Base):
-    """A model state and what is known about it. The state itself is a file in the store."""
+    """A model state and its metrics. The state itself is a file in the store."""
 
     __tablename__ = "versions"
 
@@ -44,31 +54,32 @@ class Version(Base):
     position: Mapped[int] = mapped_column(BigInteger)
     state: Mapped[VersionState] = mapped_column(enum_column(VersionState))
     method: Mapped[str] = mapped_column(String(20))
-    memory: Mapped[MemoryFigures] = mapped_column(Json)
-    dataset: Mapped[str] = mapped_column(String(64))
-    """The digest of the training examples that it stands for."""
+    memory: Mapped[MemoryDocument] = mapped_column(Json)
+    dataset_digest: Mapped[str] = mapped_column(String(64))
+    """Digest of the training examples that the version reflects."""
     metrics: Mapped[dict[str, float]] = mapped_column(Json)
-    """On the holdout."""
-    evaluation: Mapped[EvaluationFigures | None] = mapped_column(Json)
-    """What dashboards draw beyond the metrics: confusion, reliability, the first version on the same holdout."""
-    certificate: Mapped[CertificateFigures | None] = mapped_column(Json)
-    cost: Mapped[dict[str, float]] = mapped_column(Json)
-    """backward_passes, data_passes and seconds."""
+    """Metrics on the holdout."""
+    evaluation: Mapped[EvaluationDocument | None] = mapped_column(Json)
+    """Data for charts: confusion, reliability, the first version on the same holdout."""
+    certificate: Mapped[Certificate | None] = mapped_column(CertificateColumn)
+    gate: Mapped[GateDocument | None] = mapped_column(Json)
+    """The comparison with the champion and with the last confirmed version that decided whether it was promoted."""
+    cost: Mapped[CostDocument] = mapped_column(Json)
     sha256: Mapped[str] = mapped_column(String(64))
-    """Of the file; empty once it is gone, if it knew somebody who was erased: by it a guess could be checked."""
+    """Hash of the file; deleted when the version is purged for an erasure, because it would confirm a guess."""
     file: Mapped[str] = mapped_column(String(500))
-    """Where in the store."""
+    """Path in the store."""
     mlflow: Mapped[MlflowPlace | None] = mapped_column(Json)
     mlflow_folder: Mapped[str | None] = mapped_column(String(500))
-    """Where MLflow has its weights, noted before they are sent; whatever MLflow itself may have forgotten."""
+    """MLflow's folder of the weights, recorded before they are uploaded, so that they can always be deleted."""
     purge_at: Mapped[datetime | None]
-    """When it is purged, though it knew a person who was erased: policies may keep such versions for a while."""
+    """When a version trained on an erased person's data is purged, if the policy keeps such versions for a while."""
     job_id: Mapped[str | None] = mapped_column(ForeignKey(Job.id, ondelete="SET NULL"), index=True)
     created_at: Mapped[datetime] = mapped_column(default=now)
 
 
 class Promotion(Base):
-    """A version became champion. Rows are only ever added: this is the history."""
+    """A promotion of a version to champion. Rows are never changed."""
 
     __tablename__ = "promotions"
 
@@ -77,7 +88,7 @@ class Promotion(Base):
     version: Mapped[int]
     previous: Mapped[int | None]
     by: Mapped[str] = mapped_column(String(20))
-    """The id of the key that asked for it, or "policy"."""
+    """Id of the key that requested the promotion, or "policy" or "erasure"."""
     created_at: Mapped[datetime] = mapped_column(default=now)
 
 
@@ -91,17 +102,17 @@ class Comparison(Base):
     position: Mapped[int] = mapped_column(BigInteger)
     adapted: Mapped[int]
     retrained: Mapped[int]
-    figures: Mapped[ComparisonFigures] = mapped_column(Json)
+    result: Mapped[ComparisonDocument] = mapped_column(Json)
     within_tolerance: Mapped[bool]
     created_at: Mapped[datetime] = mapped_column(default=now)
 
 
 class ImportedWeights(Base):
-    """Weights that somebody else found, until the first version is made of them."""
+    """Imported weights, until the first version is made from them."""
 
     __tablename__ = "imports"
 
     model_id: Mapped[int] = mapped_column(ForeignKey(Model.id, ondelete="CASCADE"), primary_key=True)
     content: Mapped[bytes] = mapped_column(LargeBinary)
-    """As `core/versions/imports.py` packs them."""
+    """Encoded by `core/versions/imports.py`."""
     created_at: Mapped[datetime] = mapped_column(default=now)

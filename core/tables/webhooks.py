@@ -1,6 +1,4 @@
-"""The tables of webhooks and of what they are told."""
-
-from __future__ import annotations
+"""The tables of webhooks and of their deliveries."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -8,28 +6,35 @@ from enum import StrEnum
 from sqlalchemy import Index, LargeBinary, String, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from core.database import Base, BigInteger, enum_column, now
+from core.clock import now
+from core.database import Base, BigInteger, enum_column
 
 
 class WebhookEvent(StrEnum):
-    """What webhooks can be told of."""
+    """Events that webhooks can subscribe to."""
 
     VERSION_PROMOTED = "version.promoted"
     MODEL_WITHDRAWN = "model.withdrawn"
-    """Nothing is left that it could stand for: nobody answers predictions."""
+    """The model has no training examples left and serves no predictions."""
     JOB_FAILED = "job.failed"
     TOLERANCE_MISSED = "tolerance.missed"
-    """A retrain showed that the adapted version was further off than the policy tolerates."""
+    """A retrain showed that the adapted version was outside the tolerance of the policy."""
+    VERSION_REJECTED = "version.rejected"
+    """A version failed the promotion gate."""
+    BATCH_SUSPICIOUS = "batch.suspicious"
+    """The champion's loss on a new batch was far above its usual loss."""
+    DRIFT_DETECTED = "drift.detected"
+    """The distribution of a column or of the predictions has changed since the last full training."""
     ERASURE_COMPLETED = "erasure.completed"
     ERASURE_DUE_SOON = "erasure.due_soon"
 
 
 PING = "ping"
-"""The type of what is sent to try a webhook out."""
+"""Type of test deliveries."""
 
 
 class DeliveryState(StrEnum):
-    """Where a delivery stands."""
+    """States of a delivery."""
 
     PENDING = "pending"
     DELIVERED = "delivered"
@@ -37,47 +42,47 @@ class DeliveryState(StrEnum):
 
 
 class Webhook(Base):
-    """An address that is told of events."""
+    """A URL that events are sent to."""
 
     __tablename__ = "webhooks"
 
     id: Mapped[str] = mapped_column(String(36), primary_key=True)
     url: Mapped[str] = mapped_column(String(2000))
     events: Mapped[list[str] | None]
-    """The only ones that it is told of; None: all."""
+    """Events that the webhook subscribes to; None: all."""
     secret: Mapped[bytes] = mapped_column(LargeBinary)
-    """What deliveries are signed with, encrypted."""
+    """Secret that signs deliveries, encrypted."""
     failing_since: Mapped[datetime | None]
-    """When the first delivery failed since the last that did not."""
+    """Time of the first failure since the last successful delivery."""
     disabled_at: Mapped[datetime | None]
-    disabled_why: Mapped[str | None] = mapped_column(String(200))
+    disabled_reason: Mapped[str | None] = mapped_column(String(200))
     created_at: Mapped[datetime] = mapped_column(default=now)
 
 
 class Delivery(Base):
-    """One event for one webhook: written with what happened, sent afterwards, kept for a while to be looked at."""
+    """An event for one webhook: written in the transaction of the event, sent afterwards, and kept for a while."""
 
     __tablename__ = "deliveries"
     __table_args__ = (
-        Index("ix_deliveries_due", "state", "next_at"),
+        Index("ix_deliveries_due", "state", "next_attempt_at"),
         Index("ix_deliveries_listed", "webhook_id", "id"),
         {"sqlite_autoincrement": True},
     )
 
     id: Mapped[int] = mapped_column(BigInteger, primary_key=True)
-    # no foreign key: what happens must not fail because a webhook is deleted at the same moment
+    # no foreign key: the event must not fail because a webhook is deleted at the same time
     webhook_id: Mapped[str] = mapped_column(String(36))
     message_id: Mapped[str] = mapped_column(String(40))
-    """The same at every attempt: by it a receiver knows what it has seen before."""
+    """The same for every attempt, so that receivers can detect repetitions."""
     type: Mapped[str] = mapped_column(String(30))
     body: Mapped[str] = mapped_column(Text)
     state: Mapped[DeliveryState] = mapped_column(enum_column(DeliveryState), default=DeliveryState.PENDING)
     attempts: Mapped[int] = mapped_column(default=0)
-    next_at: Mapped[datetime] = mapped_column(default=now)
-    """When it is sent next, or, while somebody sends it, when somebody else would."""
+    next_attempt_at: Mapped[datetime] = mapped_column(default=now)
+    """Time of the next attempt or, during an attempt, when another process would retry."""
     status: Mapped[int | None]
-    """Of the last answer."""
+    """HTTP status of the last response."""
     error: Mapped[str | None] = mapped_column(String(200))
-    """Why there was no answer, or not a good one."""
+    """Why the last attempt failed."""
     delivered_at: Mapped[datetime | None]
     created_at: Mapped[datetime] = mapped_column(default=now, index=True)

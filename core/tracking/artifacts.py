@@ -1,53 +1,50 @@
-"""Where MLflow has the weights of versions, and deleting them there: what MLflow deletes itself, it only hides.
+"""Finding and deleting the weights of versions in MLflow. What MLflow deletes by itself, it only hides.
 
-Pictures go with them: they count single rows of the holdout. Runs and metrics stay: no row can be told from these.
+Charts are deleted with the weights because they count single rows of the holdout. Runs and metrics are kept: they do
+not reveal any row.
 """
-
-from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
 
-from mlflow.entities import ViewType
-from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
+from mlflow.entities import Experiment, Run, ViewType
 
 from core.errors import Conflict
 from core.tables.models import Model
 from core.tables.versions import Version
+from core.tracking.gateway import MODEL_ID, Gateway, is_unavailable, none_if_missing
 from core.tracking.lineage import Lineage
-from core.tracking.mlflow_client import MODEL_ID, is_unanswered, none_if_missing
 from core.tracking.runs import CHARTS_FOLDER
 
 SUFFIX = ".safetensors"
-"""How the names of all files with weights end."""
+"""Suffix of all files that contain weights."""
 
 
-def delete(client: Any, url: str, model: Model, number: int) -> Counter[str]:
-    """Delete the weights of a version, and look whether they are gone; by kind, how much there was."""
+def delete(gateway: Gateway, model: Model, number: int) -> Counter[str]:
+    """Delete the weights of a version and verify that they are gone; returns how much there was, by kind."""
     gone = Counter[str]()
-    for experiment, run in list(runs(client, model, f"= '{number}'")):
-        gone.update(delete_of_run(client, url, model, experiment, run))
+    for experiment, run in list(runs(gateway, model, f"= '{number}'")):
+        gone.update(delete_of_run(gateway, model, experiment, run))
     return gone
 
 
-def delete_lost(client: Any, url: str, lineage: Lineage) -> Counter[str]:
-    """The same for all runs whose versions the database does not know."""
+def delete_lost(gateway: Gateway, lineage: Lineage) -> Counter[str]:
+    """Delete the weights of all runs whose versions the database does not contain, as `delete` does."""
     gone, known = Counter[str](), {version.job_id for version in lineage.versions}
-    for experiment, run in list(runs(client, lineage.model, "LIKE '%'")):
+    for experiment, run in list(runs(gateway, lineage.model, "LIKE '%'")):
         if run.data.tags.get("amend.job") not in known:
-            gone.update(delete_of_run(client, url, lineage.model, experiment, run))
+            gone.update(delete_of_run(gateway, lineage.model, experiment, run))
     return gone
 
 
-def delete_of_run(client: Any, url: str, model: Model, experiment: Any, run: Any) -> Counter[str]:
-    look = partial(Weights, client, url, model, experiment, run)
+def delete_of_run(gateway: Gateway, model: Model, experiment: Experiment, run: Run) -> Counter[str]:
+    look = partial(Weights, gateway, model, experiment, run)
     found = look()
     gone = found.count()
     found.unregister()
     found.delete_files()
-    # while their MLflow models, which lead to the files, are still there
+    # verified before the logged models, which lead to the files, are deleted
     left = Counter(files=look().count()["files"])
     if not left.total():
         found.delete_models()
@@ -59,24 +56,22 @@ def delete_of_run(client: Any, url: str, model: Model, experiment: Any, run: Any
     return gone
 
 
-def delete_noted(client: Any, url: str, model: Model, version: Version) -> Counter[str]:
-    """Delete what lies in the folders of a version, and look whether it is gone, whatever MLflow knows of them.
+def delete_noted(gateway: Gateway, model: Model, version: Version) -> Counter[str]:
+    """Delete the files in the recorded folders of a version and verify that they are gone.
 
-    MLflow may have lost its database, and then says that there is nothing.
+    This does not rely on MLflow's database, which may have been lost.
     """
     gone, folders = Counter(files=0), folders_of(version)
     for last in (False, True):
         for folder, goes in folders.items():
-            client.hold()
             try:
-                repository: Any = get_artifact_repository(folder, tracking_uri=url)
-                found = [path for path in files_in(repository) if goes(path)]
+                found = [path for path in gateway.list_files(folder) if goes(path)]
                 for path in found if not last else ():
-                    repository.delete_artifacts(path)
+                    gateway.delete_files(folder, path)
             except Exception as error:
-                if is_unanswered(error):
+                if is_unavailable(error):
                     raise
-                message = f"{folder}, where version {version.number} of {model.name} was, cannot be looked at."
+                message = f"Cannot list {folder}, which contained version {version.number} of {model.name}."
                 raise Conflict("mlflow_not_purged", message) from error
             if found and last:
                 message = f"MLflow's store still has {len(found)} files of version {version.number} of {model.name}."
@@ -86,7 +81,7 @@ def delete_noted(client: Any, url: str, model: Model, version: Version) -> Count
 
 
 def folders_of(version: Version) -> dict[str, Callable[[str], bool]]:
-    """The folders that may hold files of a version, and which of the files there are to go."""
+    """The folders that may contain files of a version, each with a condition on the files to delete."""
     if not version.mlflow_folder:
         return {}
     found: dict[str, Callable[[str], bool]] = {version.mlflow_folder: lambda path: True}
@@ -97,26 +92,20 @@ def folders_of(version: Version) -> dict[str, Callable[[str], bool]]:
 
 
 def is_private_file(path: str) -> bool:
-    """Whether a file of a run may not outlive its version: weights that somebody put there, and pictures."""
+    """Whether a file of a run must be deleted with its version: weights that somebody put there, and charts."""
     return path.endswith(SUFFIX) or path.startswith(f"{CHARTS_FOLDER}/")
 
 
-def files_in(repository: Any, path: str | None = None) -> list[str]:
-    """The paths of all files of a folder."""
-    found: list[str] = []
-    for item in repository.list_artifacts(path):
-        found += files_in(repository, item.path) if item.is_dir else [item.path]
-    return found
-
-
-def runs(client: Any, model: Model, number: str) -> Iterator[tuple[Any, Any]]:
-    """The runs of versions with their experiments; also those that somebody deleted, for MLflow keeps them."""
+def runs(gateway: Gateway, model: Model, number: str) -> Iterator[tuple[Experiment, Run]]:
+    """The runs of versions with their experiments, including deleted runs, which MLflow keeps."""
     tagged, of_version = f"tags.`{MODEL_ID}` = '{model.id}'", f"tags.`amend.version` {number}"
-    for experiment in client.search_experiments(ViewType.ALL, filter_string=tagged):
+    for experiment in gateway.client.search_experiments(ViewType.ALL, filter_string=tagged):
         if experiment.tags.get("amend.model") == model.name:
             token = None
             while True:
-                found = client.search_runs([experiment.experiment_id], of_version, ViewType.ALL, page_token=token)
+                found = gateway.client.search_runs(
+                    [experiment.experiment_id], of_version, ViewType.ALL, page_token=token
+                )
                 for run in found:
                     yield experiment, run
                 token = found.token
@@ -124,32 +113,32 @@ def runs(client: Any, model: Model, number: str) -> Iterator[tuple[Any, Any]]:
                     break
 
 
-def delete_all(client: Any, url: str, name: str, model_id: int) -> None:
-    """Delete the weights of all versions of a model that is deleted itself."""
+def delete_all(gateway: Gateway, name: str, model_id: int) -> None:
+    """Delete the weights of all versions of a deleted model."""
     tagged = f"tags.`{MODEL_ID}` = '{model_id}'"
-    for experiment in client.search_experiments(ViewType.ALL, filter_string=tagged):
+    for experiment in gateway.client.search_experiments(ViewType.ALL, filter_string=tagged):
         if experiment.tags.get("amend.model") != name:
             continue
-        while found := client.search_logged_models([experiment.experiment_id], max_results=100):
+        while found := gateway.client.search_logged_models([experiment.experiment_id], max_results=100):
             for model in found:
-                client.hold()
-                get_artifact_repository(model.artifact_location, tracking_uri=url).delete_artifacts()  # type: ignore[no-untyped-call]
-                none_if_missing(client.delete_logged_model, model.model_id)
+                gateway.delete_files(model.artifact_location)
+                none_if_missing(gateway.client.delete_logged_model, model.model_id)
 
 
 class Weights:
-    """All that MLflow has of the weights that came out of a run."""
+    """All copies in MLflow of the weights that a run created."""
 
-    def __init__(self, client: Any, url: str, model: Model, experiment: Any, run: Any) -> None:
-        self.client, self.url, run_id = client, url, run.info.run_id
-        self.versions = client.search_model_versions(f"name = '{model.name}' and run_id = '{run_id}'")
-        self.models = client.search_logged_models([experiment.experiment_id], f"source_run_id = '{run_id}'")
-        # the files of a model that somebody deleted by hand are still there, where MLflow puts those of all models
+    def __init__(self, gateway: Gateway, model: Model, experiment: Experiment, run: Run) -> None:
+        self.gateway, run_id = gateway, run.info.run_id
+        self.versions = gateway.client.search_model_versions(f"name = '{model.name}' and run_id = '{run_id}'")
+        self.models = gateway.client.search_logged_models([experiment.experiment_id], f"source_run_id = '{run_id}'")
+        # if somebody deleted the logged model by hand, its files are still in the usual place
         outputs = run.outputs.model_outputs if run.outputs else []
         usual = {f"{experiment.artifact_location}/models/{output.model_id}/artifacts" for output in outputs}
-        self.folders = {folder: self.files(folder) for folder in usual | {m.artifact_location for m in self.models}}
+        folders = usual | {model.artifact_location for model in self.models}
+        self.folders = {folder: gateway.list_files(folder) for folder in folders}
         self.run_folder = run.info.artifact_uri
-        self.strays = [path for path in self.files(self.run_folder) if is_private_file(path)]
+        self.strays = [path for path in gateway.list_files(self.run_folder) if is_private_file(path)]
 
     def count(self) -> Counter[str]:
         files = len(self.strays) + sum(map(len, self.folders.values()))
@@ -157,24 +146,15 @@ class Weights:
 
     def unregister(self) -> None:
         for version in self.versions:
-            none_if_missing(self.client.delete_model_version, version.name, version.version)
+            none_if_missing(self.gateway.client.delete_model_version, version.name, version.version)
 
     def delete_files(self) -> None:
         for folder in self.folders:
-            # even if it seems empty: MLflow does not list a file whose upload was cut off
-            self.repository(folder).delete_artifacts()
+            # even if it seems empty: MLflow does not list a file whose upload was interrupted
+            self.gateway.delete_files(folder)
         for path in self.strays:
-            self.repository(self.run_folder).delete_artifacts(path)
+            self.gateway.delete_files(self.run_folder, path)
 
     def delete_models(self) -> None:
         for model in self.models:
-            none_if_missing(self.client.delete_logged_model, model.model_id)
-
-    def files(self, folder: str) -> list[str]:
-        """The paths of all files below a folder."""
-        return files_in(self.repository(folder))
-
-    def repository(self, folder: str) -> Any:
-        """The way to the files below a folder, for one request."""
-        self.client.hold()
-        return get_artifact_repository(folder, tracking_uri=self.url)
+            none_if_missing(self.gateway.client.delete_logged_model, model.model_id)

@@ -1,20 +1,18 @@
-"""Where MLflow's pages show a model and its versions, without MLflow's own client. What only MLflow knows is asked for
-when somebody follows a link."""
-
-from __future__ import annotations
+"""Links to MLflow's pages about a model and its versions, without MLflow's own client. Ids that only MLflow knows are
+looked up when somebody follows a link."""
 
 from urllib.parse import quote
 
 import httpx
 
 from core.errors import NotFound, Unavailable
-from core.tables.figures import MlflowPlace
+from core.tables.documents import MlflowPlace
 from core.tracking.descriptions import timeline_name
 from core.tracking.publisher import USER
 
 TIMEOUT_SECONDS = 5.0
 CLASSIC = "?workflowType=machine_learning"
-"""Without it, MLflow's pages begin with what is there for language models."""
+"""Without it, MLflow's pages start with the features for language models."""
 
 
 def model_page(pages: str, model: str) -> str:
@@ -27,7 +25,7 @@ def model_page(pages: str, model: str) -> str:
 
 
 def version_page(pages: str, model: str, place: MlflowPlace | None) -> str | None:
-    """The address of a version: in the registry, else of its run; None where MLflow has neither.
+    """The address of a version in the registry, or of its run; None if MLflow has neither.
 
     >>> version_page("https://mlflow.example", "churn", {"run_id": "4fe1", "version": "7"})
     'https://mlflow.example/#/models/churn/versions/7?workflowType=machine_learning'
@@ -42,18 +40,18 @@ def version_page(pages: str, model: str, place: MlflowPlace | None) -> str | Non
 
 
 def find_timeline(url: str, password: str, model: str) -> str:
-    """The address, within MLflow, of the chart of a model over its ledger; NotFound if MLflow has none yet."""
+    """The path in MLflow of a model's timeline. Raises NotFound if it is not published yet."""
     try:
         answer = httpx.get(
             f"{url.rstrip('/')}/api/2.0/mlflow/experiments/get-by-name",
             params={"experiment_name": timeline_name(model)},
             auth=(USER, password) if password else None,
             timeout=TIMEOUT_SECONDS,
-            verify=httpx.URL(url).scheme != "http",  # preparing for TLS takes longer than the call
+            verify=httpx.URL(url).scheme != "http",  # without TLS, preparing for it would take longer than the call
         )
         if answer.status_code == 404:
-            raise NotFound("timeline_not_found", "MLflow has not been told of this model yet; try again in a moment.")
+            raise NotFound("timeline_not_found", "This model is not published to MLflow yet; try again in a moment.")
         id = answer.raise_for_status().json()["experiment"]["experiment_id"]
     except (httpx.HTTPError, ValueError, LookupError) as error:
-        raise Unavailable("mlflow_unavailable", "MLflow does not answer.") from error
+        raise Unavailable("mlflow_unavailable", "MLflow does not respond.") from error
     return f"/#/experiments/{id}/runs{CLASSIC}&compareRunsMode=CHART"

@@ -1,9 +1,7 @@
-"""A version as an MLflow model: its weights, and the code that predicts with them. No pickle, no past.
+"""Packages a version as an MLflow model: its weights and the code that predicts with them, without pickle.
 
-Left out is all that only adaptations need: memory, curvature, gradients. MLflow cannot erase those in time.
+It contains nothing that only adaptations need (memory, curvature, gradients): MLflow could not erase it in time.
 """
-
-from __future__ import annotations
 
 import hashlib
 import json
@@ -26,19 +24,20 @@ from core.kprior.model.architectures import ENTRY_POINTS
 from core.kprior.model.spec import Spec, gives_scores
 
 FOLDERS = ("kprior/model", "inference")
-"""Of core: all that predicting needs. They import by relative names, so a copy of them is a package, too."""
+"""The folders of core that prediction needs. They use relative imports, so that a copy is a package as well."""
 PACKAGES = ("torch", "numpy", "pandas", "safetensors", "mlflow")
 
 
-def package(folder: Path, state: State, described: Described) -> Path:
-    """Write an MLflow model to a new folder below the given one, and tell which."""
+def package(folder: Path, state: State, described: Described, threshold: float = 0.5) -> Path:
+    """Write an MLflow model to a new folder below the given one; returns its path."""
     made, code, weights = folder / "model", folder / "code", folder / "predictor.safetensors"
     tensors = {"w": state.w} | {f"encoder.{k}": v for k, v in state.predictor.encoder.state_dict().items()}
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    save_file(tensors, weights, metadata={"amend": json.dumps({"spec": state.predictor.spec}, sort_keys=True)})
+    about = {"spec": state.predictor.spec, "threshold": threshold}
+    save_file(tensors, weights, metadata={"amend": json.dumps(about, sort_keys=True)})
     name = copy_code(code)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it asks for an input example, which would be somebody's data
+        warnings.simplefilter("ignore")  # MLflow suggests an input example, which would be personal data
         mlflow.pyfunc.save_model(
             path=str(made),
             loader_module=f"{name}.inference.published_model",
@@ -52,10 +51,10 @@ def package(folder: Path, state: State, described: Described) -> Path:
 
 
 def copy_code(folder: Path) -> str:
-    """Copy what predicting needs; the name of the package that it became.
+    """Copy the code that prediction needs; returns the name of the new package.
 
-    The name holds a digest of the code: versions made by different releases can be loaded side by side, and no
-    package of the user's has that name.
+    The name contains a digest of the code, so that versions of different releases can be loaded side by side, and no
+    package of the user has the same name.
     """
     name = f"amend_{digest()}"
     for file, text in sources().items():
@@ -80,7 +79,7 @@ def digest() -> str:
 
 
 def requirements(spec: Spec) -> list[str]:
-    """What a process that loads the model needs: the very releases that run here."""
+    """The requirements for loading the model: the releases that are installed here."""
     found = [f"{name}=={version(name).split('+')[0]}" for name in PACKAGES]
     architecture = spec["architecture"]
     if architecture["kind"] == "plugin":
@@ -90,7 +89,7 @@ def requirements(spec: Spec) -> list[str]:
 
 
 def signature(spec: Spec) -> ModelSignature:
-    """Columns of a table by name. MLflow would refuse whole numbers for `double`, so their type is left open."""
+    """The signature: columns of a table by name, of any type because MLflow would reject integers for `double`."""
     open_, number, whole = AnyType(), DataType.double, DataType.long  # type: ignore[no-untyped-call]
     inputs = None
     if spec["input"]["kind"] == "table":

@@ -1,17 +1,14 @@
-"""Making MLflow forget the weights of versions for good. Called by whoever has purged them here.
+"""Deletes the weights of purged versions from MLflow for good. Called after they were purged in the database.
 
-As in `publisher`, MLflow's own code is imported only when there is something to do.
+As in `publisher`, MLflow is imported only when there is something to do.
 """
 
-from __future__ import annotations
-
 import os
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from core import mutex
+from core import clock, mutex
 from core.database import Database
 from core.errors import AmendError, NotFound, Unavailable
 from core.tables.versions import Version, VersionState
@@ -26,21 +23,21 @@ POLL_SECONDS = 0.5
 def purge(
     database: Database, url: str, owner: str, model_id: int, numbers: Sequence[int], lost: bool = False
 ) -> dict[str, int]:
-    """Delete the weights of purged versions from MLflow, look whether they are gone, and tell how much there was.
+    """Delete the weights of purged versions from MLflow and verify that they are gone; returns how much there was.
 
-    With `lost` also those of versions that the database has lost, being restored from a backup.
-    Unavailable if MLflow does not answer, or is told something else all the time; Conflict if it keeps something.
-    What is half-done then is done by calling again. Nobody publishes meanwhile, and afterwards nobody uploads them.
+    With `lost`, also those of versions that the database lost when it was restored from a backup. Raises Unavailable if
+    MLflow does not respond or another process keeps publishing, and Conflict if MLflow keeps data. Calling it again
+    completes the work. Nothing is published meanwhile, and purged versions are never uploaded afterwards.
     """
     gone = Counter(versions=0, models=0, files=0)
     with without_publishers(database, f"{owner}, purging") as hold:
         lineage = Lineage.of(database, model_id)
         if lineage is None:
-            raise NotFound("model_not_found", "There is no such model.")
+            raise NotFound("model_not_found", "This model does not exist.")
         versions = [lineage.by_number[number] for number in numbers]
         if any(version.state is not VersionState.PURGED for version in versions):
-            raise ValueError("a version that is not in the state `purged` would be uploaded again")
-        # one that is not noted as told may have been uploaded by somebody who was killed before noting it
+            raise ValueError("A version that is not in the state `purged` would be uploaded again.")
+        # a publisher that was killed may have uploaded a version without recording it
         published = any((version.mlflow or {}).get("version") or version.mlflow_folder for version in versions)
         if published or (url and (versions or lost)):
             delete_weights(database, url, hold, lineage, versions, lost, gone)
@@ -49,18 +46,18 @@ def purge(
 
 @contextmanager
 def without_publishers(database: Database, owner: str) -> Iterator[MutexKeeper]:
-    """Keep publishers away; Unavailable if one does not finish in time."""
-    hold, end = MutexKeeper(database, owner), time.monotonic() + MUTEX_WAIT_SECONDS
-    busy = Unavailable("mlflow_busy", "MLflow is being told something else; try again later.")
+    """Keep publishers away. Raises Unavailable if one does not finish in time."""
+    hold, end = MutexKeeper(database, owner), clock.monotonic() + MUTEX_WAIT_SECONDS
+    busy = Unavailable("mlflow_busy", "Another MLflow synchronisation is in progress; try again later.")
     try:
         while True:
             try:
                 hold(at_once=True)
                 break
             except MutexLost:
-                if time.monotonic() > end:
+                if clock.monotonic() > end:
                     raise
-            time.sleep(POLL_SECONDS)
+            clock.sleep(POLL_SECONDS)
         yield hold
     except MutexLost:
         raise busy from None
@@ -77,33 +74,33 @@ def delete_weights(
     lost: bool,
     gone: Counter[str],
 ) -> None:
-    """Delete the weights of some versions, and count in `gone` what there was."""
+    """Delete the weights of versions, and count in `gone` what there was."""
     require(url)
     os.environ.update(ENVIRONMENT)
-    from core.tracking import artifacts, mlflow_client, registry
+    from core.tracking import artifacts, gateway, registry
 
     try:
-        client = mlflow_client.Client(url, hold)
-        # first, so that loading by an alias works all the time; a version that somebody deleted by hand is no obstacle
-        mlflow_client.none_if_missing(registry.set_aliases, client, lineage)
+        mlflow = gateway.Gateway(url, hold)
+        # first, so that loading by an alias always works, even if somebody deleted a version by hand
+        gateway.none_if_missing(registry.set_aliases, mlflow, lineage)
         for version in versions:
-            gone.update(artifacts.delete(client, url, lineage.model, version.number))
-            gone.update(artifacts.delete_noted(client, url, lineage.model, version))
-            unnote(database, version)
+            gone.update(artifacts.delete(mlflow, lineage.model, version.number))
+            gone.update(artifacts.delete_noted(mlflow, lineage.model, version))
+            forget_registration(database, version)
         if lost:
-            gone.update(artifacts.delete_lost(client, url, lineage))
+            gone.update(artifacts.delete_lost(mlflow, lineage))
     except (AmendError, MutexLost):
         raise
     except Exception as error:
-        if mlflow_client.is_unanswered(error):
-            message = f"{mlflow_client.describe_error(error)} Try again later."
+        if gateway.is_unavailable(error):
+            message = f"{gateway.describe_error(error)} Try again later."
             raise Unavailable("mlflow_unavailable", message) from error
         require(url)
         raise
 
 
-def unnote(database: Database, version: Version) -> None:
-    """Forget under which number a version was registered; its run is still there. Of one never told: that we looked."""
+def forget_registration(database: Database, version: Version) -> None:
+    """Delete the recorded number and folder of a version in MLflow; its run is kept."""
     with database.write() as session:
         row = session.get(Version, (version.model_id, version.number))
         if row is not None:

@@ -1,6 +1,4 @@
-"""One run for each job that ended, unless there was nothing to do: what it was given, what came out, and pictures."""
-
-from __future__ import annotations
+"""Runs: one for each job that ended, unless it had nothing to do, with parameters, metrics and charts."""
 
 import json
 import math
@@ -11,16 +9,20 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 import torch
-from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelOutput, Metric, Param, RunTag
+from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelOutput, Metric, Param, Run, RunTag
 
+from core.charts import COLOURS
 from core.kprior import Predictor
 from core.kprior.curvature import is_wide
 from core.kprior.model.spec import Spec, is_network, loss_of
 from core.models.policy import policy_of
+from core.tables.documents import certificate_json
 from core.tables.jobs import Job, JobState
 from core.tables.versions import Comparison, Version
 from core.tracking import descriptions
-from core.tracking.charts import COLOURS, colour
+from core.tracking.charts import role_of
+from core.tracking.formats import describe_part
+from core.tracking.gateway import Gateway
 from core.tracking.lineage import Lineage
 from core.versions.privacy_rounding import coarse, coarse_certificate, coarse_pair, significant
 
@@ -30,50 +32,58 @@ CHARTS_FOLDER = "figures"
 """The folder of a run's charts."""
 
 
-def ensure(client: Any, experiment: str, job: Job, version: Version | None, lineage: Lineage) -> Any:
+def ensure(gateway: Gateway, experiment: str, job: Job, version: Version | None, lineage: Lineage) -> Run:
     """The run of a job, found by its tag or created."""
-    found = client.search_runs([experiment], f"tags.`amend.job` = '{job.id}'", max_results=1)
+    found = gateway.client.search_runs([experiment], f"tags.`amend.job` = '{job.id}'", max_results=1)
     if found:
         return found[0]
     tags = {"amend.job": job.id, "amend.model": lineage.model.name, "amend.kind": job.kind.value}
-    tags["mlflow.runColor"] = COLOURS["frozen"] if version is None else colour(version)
+    tags["mlflow.runColor"] = COLOURS["frozen" if version is None else role_of(version)]
     started = milliseconds(job.started_at or job.created_at)
-    return client.create_run(experiment, started, tags, descriptions.run_name(job, version))
+    return gateway.client.create_run(experiment, started, tags, descriptions.run_name(job, version))
 
 
-def fill(client: Any, run: Any, job: Job, version: Version | None, lineage: Lineage) -> None:
-    """Write what is known of a job to its run, and what its version stands for."""
+def fill(gateway: Gateway, run: Run, job: Job, version: Version | None, lineage: Lineage) -> None:
+    """Write the description, tags and positions of a job to its run."""
     description = descriptions.describe_job(job, version, lineage)
     tags: dict[str, object] = {NOTE: description, "amend.request_id": job.request_id}
     if version is not None:
-        tags |= {"amend.version": version.number, "amend.position": version.position, "amend.dataset": version.dataset}
+        tags |= {
+            "amend.version": version.number,
+            "amend.position": version.position,
+            "amend.dataset": version.dataset_digest,
+        }
     elif job.error:
         tags["amend.error"] = job.error.get("code", "unknown")
     described = [RunTag(name, str(value)) for name, value in tags.items() if value is not None]
     span = {"from_position": job.from_position, "to_position": job.to_position}
-    client.log_batch(run.info.run_id, params=new_params(run, span), tags=described, synchronous=True)
+    gateway.client.log_batch(run.info.run_id, params=new_params(run, span), tags=described, synchronous=True)
 
 
-def fill_version(client: Any, run: Any, version: Version, spec: Spec, model_id: str | None, lineage: Lineage) -> None:
-    """Write what a version was made with, and how good it is; also to the MLflow model of its weights, if any."""
+def fill_version(
+    gateway: Gateway, run: Run, version: Version, spec: Spec, model_id: str | None, lineage: Lineage
+) -> None:
+    """Write the parameters and metrics of a version to its run, and the metrics to its logged model, if any."""
     metrics = metrics_at(version, version_metrics(version), lineage.model.name, model_id)
     new = [metric for metric in metrics if metric.key not in run.data.metrics]
-    client.log_batch(run.info.run_id, new, new_params(run, version_params(version, spec, lineage)), synchronous=True)
+    gateway.client.log_batch(
+        run.info.run_id, new, new_params(run, version_params(version, spec, lineage)), synchronous=True
+    )
 
 
-def new_params(run: Any, given: Mapping[str, object]) -> list[Param]:
-    """Parameters that a run does not have yet: they cannot be changed, and what the policy says may have."""
+def new_params(run: Run, given: Mapping[str, object]) -> list[Param]:
+    """Parameters that a run does not have yet: MLflow cannot change them, although the policy may have changed."""
     new = {name: value for name, value in given.items() if value is not None and name not in run.data.params}
     return [Param(name, str(value)[:6000]) for name, value in new.items()]
 
 
-def fill_comparison(client: Any, run_id: str, version: Version, figures: Mapping[str, object]) -> None:
-    """Write the figures of a comparison to the run of one of its versions."""
-    client.log_batch(run_id, metrics_at(version, figures), synchronous=True)
+def fill_comparison(gateway: Gateway, run_id: str, version: Version, figures: Mapping[str, object]) -> None:
+    """Write the metrics of a comparison to the run of one of its versions."""
+    gateway.client.log_batch(run_id, metrics_at(version, figures), synchronous=True)
 
 
-def fill_dataset(client: Any, run: Any, version: Version, count: int | None, lineage: Lineage) -> None:
-    """Name the examples that a version stands for, without a word about any of them."""
+def fill_dataset(gateway: Gateway, run: Run, version: Version, count: int | None, lineage: Lineage) -> None:
+    """Log the dataset of a version: its position and size, but no data."""
     profile = {"position": version.position} | ({} if count is None else {"examples": count})
     dataset = Dataset(
         name=lineage.model.name,
@@ -84,40 +94,40 @@ def fill_dataset(client: Any, run: Any, version: Version, count: int | None, lin
     )
     if run.inputs is None or not run.inputs.dataset_inputs:
         tags = [InputTag("mlflow.data.context", "training")]
-        client.log_inputs(run.info.run_id, datasets=[DatasetInput(dataset, tags)])
+        gateway.client.log_inputs(run.info.run_id, datasets=[DatasetInput(dataset, tags)])
 
 
-def fill_model(client: Any, run: Any, logged_model_id: str, version: Version) -> None:
-    """Name the model that came out of a run."""
+def fill_model(gateway: Gateway, run: Run, logged_model_id: str, version: Version) -> None:
+    """Log the model that a run created."""
     if run.outputs is None or not run.outputs.model_outputs:
-        client.log_outputs(run.info.run_id, [LoggedModelOutput(logged_model_id, version.number)])
+        gateway.client.log_outputs(run.info.run_id, [LoggedModelOutput(logged_model_id, version.number)])
 
 
-def fill_figures(client: Any, run_id: str, pictures: dict[str, bytes], prefix: str) -> None:
-    """Upload pictures; the same name again replaces the picture."""
+def fill_figures(gateway: Gateway, run_id: str, pictures: dict[str, bytes], prefix: str) -> None:
+    """Upload charts; a chart of the same name is replaced."""
     if not pictures:
         return
     with tempfile.TemporaryDirectory(prefix=prefix) as folder:
         for name, data in pictures.items():
             Path(folder, name).write_bytes(data)
-        client.log_artifacts(run_id, folder, CHARTS_FOLDER)
+        gateway.client.log_artifacts(run_id, folder, CHARTS_FOLDER)
 
 
-def end(client: Any, run_id: str, job: Job) -> None:
-    """The last thing that a run is told."""
-    client.set_terminated(run_id, STATUS[job.state], milliseconds(job.finished_at or job.created_at))
+def end(gateway: Gateway, run_id: str, job: Job) -> None:
+    """End a run."""
+    gateway.client.set_terminated(run_id, STATUS[job.state], milliseconds(job.finished_at or job.created_at))
 
 
 def version_params(version: Version, spec: Spec, lineage: Lineage) -> dict[str, object]:
-    """What a version was made with."""
+    """The parameters of a version."""
     return {
         "position": version.position,
         "parent": version.parent,
         "method": version.method,
         "solver": solver(spec),
-        "architecture": descriptions.describe_part(spec["architecture"]),
-        "regularizer": descriptions.describe_part(spec["regularizer"]),
-        "loss": descriptions.describe_part(loss_of(spec)),
+        "architecture": describe_part(spec["architecture"]),
+        "regularizer": describe_part(spec["regularizer"]),
+        "loss": describe_part(loss_of(spec)),
         "memory_size": version.memory.get("size"),
         "memory_fraction": version.memory.get("fraction"),
         "memory_select": policy_of(lineage.model).memory.select,
@@ -126,7 +136,7 @@ def version_params(version: Version, spec: Spec, lineage: Lineage) -> dict[str, 
 
 
 def solver(spec: Spec) -> str:
-    """How the engine solves for the weights."""
+    """The solver that the engine uses."""
     if is_network(spec["architecture"]):
         return "Adam"
     with torch.device("meta"):
@@ -135,13 +145,13 @@ def solver(spec: Spec) -> str:
 
 
 def version_metrics(version: Version) -> dict[str, object]:
-    """The metrics of a version, in groups that the UI shows as such.
+    """The metrics of a version, in groups that MLflow's UI shows.
 
-    MLflow keeps every metric for good, so none may tell a row of the holdout: it might have to be forgotten one day.
+    MLflow never deletes metrics, so none may reveal a row of the holdout, which may have to be erased one day.
     """
     rounded = coarse_certificate(version.certificate)
-    certificate = {name: value for name, value in rounded.items() if name != "audit"}
-    certificate |= {f"audit_{name}": value for name, value in (rounded.get("audit") or {}).items()}
+    certificate = certificate_json(rounded) if rounded else {}
+    certificate |= {f"audit_{name}": value for name, value in (certificate.pop("audit", None) or {}).items()}
     cost = {**version.cost, "backward_passes": significant(float(version.cost["backward_passes"]), 1)}
     ledger = {"position": version.position}
     groups = {"holdout": coarse(version.metrics), "certificate": certificate, "cost": cost, "ledger": ledger}
@@ -149,7 +159,7 @@ def version_metrics(version: Version) -> dict[str, object]:
 
 
 def comparison_metrics(comparison: Comparison, retrained: Version) -> dict[str, object]:
-    """The figures of a comparison with a retrained version, flat: `comparison/accuracy_adapted`, ..."""
+    """The metrics of a comparison with a retrained version, flat: `comparison/accuracy_adapted`, ..."""
 
     def flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         if isinstance(value, dict):
@@ -158,17 +168,17 @@ def comparison_metrics(comparison: Comparison, retrained: Version) -> dict[str, 
         else:
             yield f"comparison/{name}", value
 
-    # what each cost is in its own run
-    figures = coarse_pair(comparison.figures, retrained.metrics)
+    # the cost of each version is in its own run
+    figures = coarse_pair(comparison.result, retrained.metrics)
     return {key: value for name, part in figures.items() if name != "cost" for key, value in flat(name, part)}
 
 
 def metrics_at(
     version: Version, metrics: Mapping[str, object], dataset: str | None = None, model_id: str | None = None
 ) -> list[Metric]:
-    """Metrics at a version's time, its number as the step: written again, they are the same rows.
+    """Metrics with the time and number of a version as timestamp and step, so that writing them again changes nothing.
 
-    Not its position: several versions may stand for one, and a line would go up and down there.
+    The step is not the position, because several versions may have the same one.
     """
     when, step = milliseconds(version.created_at), version.number
     of = {} if model_id is None else {"model_id": model_id, "dataset_name": dataset, "dataset_digest": short(version)}
@@ -176,8 +186,8 @@ def metrics_at(
 
 
 def short(version: Version) -> str:
-    """The digest of a version's examples, as long as MLflow takes it."""
-    return version.dataset[:16]
+    """The digest of a version's examples, truncated to the length that MLflow accepts."""
+    return version.dataset_digest[:16]
 
 
 def finite(value: object) -> TypeGuard[float]:

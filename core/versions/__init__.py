@@ -1,1 +1,1 @@
-"""Versions: immutable model states, each standing for the ledger up to one position."""
+"""Versions: immutable model states, each of which reflects the ledger up to one position."""

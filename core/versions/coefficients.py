@@ -1,13 +1,13 @@
-"""The weights of linear models by the names of their features: of one version, or of two side by side."""
-
-from __future__ import annotations
+"""The coefficients of linear models by feature name, of one version or of two versions side by side."""
 
 import itertools
 import math
 from collections import defaultdict
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
 from core.errors import Conflict
@@ -18,52 +18,58 @@ from core.kprior.model.encoders import TableEncoder
 from core.kprior.model.spec import Input, dtype_of
 
 MAX_COMPARED = 50
-"""Coefficients that a comparison shows: those that differ most."""
+"""Maximum number of coefficients in a comparison: those that differ most."""
 MAX_NAMED = 100_000
-"""Coefficients of one version that are listed by name; a model with more is for a program, which reads the weights."""
+"""Maximum number of coefficients listed by name. For larger models, download the weights."""
 INTERCEPT = "(intercept)"
 Monomial = tuple[int, ...]
 
 
+ClassName = Annotated[int | str | None, Field(serialization_alias="class")]
+
+
 @dataclass(frozen=True)
 class Coefficient:
-    """What a feature adds to the output, in each of two versions; None where the architecture has no such feature."""
+    """Coefficient of a feature in each of two versions; null if the architecture lacks the feature."""
 
     feature: str
-    target: int | str | None
-    """Which class's output; None where there is but one."""
+    target: ClassName
+    """Class whose output it contributes to; null if there is only one output."""
     a: float | None
     b: float | None
 
 
 @dataclass(frozen=True)
 class NamedCoefficient:
-    """What a feature adds to the output."""
+    """Coefficient of a feature of a linear model."""
 
     feature: str
-    target: int | str | None
-    """Which class's output; None where there is but one."""
+    """Name of the feature: a column (`age`), a value of a category (`plan = paid`), a product (`age * age`), a place in
+    a vector (`x[3]`), or `(intercept)`."""
+    target: ClassName
+    """Class whose output it contributes to; null if there is only one output."""
     coefficient: float
-    """For each unit of the raw inputs."""
+    """Change of the output for each unit of the input, in the units of the examples."""
     standardised: float
-    """For each unit that the model measures in: of a table's numbers, about their deviation."""
+    """Change of the output for each standardised unit: numbers in tables are divided by about their standard
+    deviation."""
 
 
 def named_coefficients(state: State) -> list[NamedCoefficient]:
     """All coefficients of a linear model, class by class, the intercept last.
 
-    In raw units a number that is missing counts as 0, and its flag is what it adds then.
+    In raw units, a missing number counts as 0, and the coefficient of its flag is added.
 
     Raises
     ------
     Conflict
-        If the model is not linear, or has too many.
+        If the model is not linear or has too many coefficients.
     """
     body = state.predictor.body
     if not isinstance(body, Linear):
-        raise Conflict("model_not_linear", "Only linear models have coefficients: weights of others have no names.")
+        raise Conflict("model_not_linear", "Only linear models have named coefficients. Download the weights instead.")
     if (size := state.predictor.size) > MAX_NAMED:
-        message = f"{size} coefficients, and {MAX_NAMED} at most are told by name; download the weights instead."
+        message = f"The model has {size} coefficients; at most {MAX_NAMED} are listed. Download the weights instead."
         raise Conflict("coefficients_too_many", message)
     described, target = state.spec["input"], state.spec["target"]
     names = feature_names(described) or pixel_names(described)
@@ -85,10 +91,10 @@ def named_coefficients(state: State) -> list[NamedCoefficient]:
 
 
 def in_raw_units(state: State, standardised: dict[Monomial, Tensor]) -> dict[Monomial, Tensor]:
-    """The same polynomial with its numbers in the units that callers send them in.
+    """The same polynomial in the units of the raw inputs.
 
-    A number x of a table enters as z = (x - m (1 - missing)) / s, with x = 0 where it is missing; a byte of an image as
-    x / 255. Each product of such z is multiplied out.
+    A number x of a table is encoded as z = (x - m (1 - missing)) / s, with x = 0 where it is missing, and a byte of an
+    image as x / 255. Products of such z are expanded.
     """
     encoder, described = state.predictor.encoder, state.spec["input"]
     factors: dict[int, dict[Monomial, float]] = {}
@@ -110,9 +116,9 @@ def in_raw_units(state: State, standardised: dict[Monomial, Tensor]) -> dict[Mon
 
 
 def coefficients(one: State, other: State, limit: int = MAX_COMPARED) -> tuple[int, list[Coefficient]] | None:
-    """How many coefficients there are, and those that differ most; None for networks, images, or other inputs.
+    """The number of coefficients, and those that differ most; None for networks, images, or different inputs.
 
-    Both are told in the units of the first: the columns of a table are measured anew when a model is trained anew.
+    Both are in the units of the first version: a training from scratch measures the columns of a table again.
     """
     left, right = one.predictor.body, other.predictor.body
     names = feature_names(one.spec["input"])
@@ -122,7 +128,7 @@ def coefficients(one: State, other: State, limit: int = MAX_COMPARED) -> tuple[i
     a, b = matrix(one), convert_units(one, other)
     if b is None:
         return None
-    # monomials come by degree, so those of the lower degree are the first of the higher one's; the intercept is last
+    # monomials are ordered by degree, so a model of higher degree starts with those of the lower; the intercept is last
     more = max(a.shape[1], b.shape[1])
     monomials = max(left.monomials, right.monomials, key=len)
     wide_a, wide_b = widen(a, more), widen(b, more)
@@ -144,21 +150,21 @@ def coefficients(one: State, other: State, limit: int = MAX_COMPARED) -> tuple[i
 
 
 def matrix(state: State) -> Tensor:
-    """The weights: a row for each output, a column for each feature, the intercept last."""
+    """The weights: one row per output, one column per feature, the intercept last."""
     return state.predictor.unflatten(state.w)["weight"].detach().cpu()
 
 
 def widen(w: Tensor, columns: int) -> Tensor:
-    """With zeros for features that the architecture has not."""
+    """Add zeros for features that the architecture does not have."""
     zeros = torch.zeros(len(w), columns - w.shape[1], dtype=w.dtype)
     return torch.cat([w[:, :-1], zeros, w[:, -1:]], 1)
 
 
 def convert_units(one: State, other: State) -> Tensor | None:
-    """The weights of `other`, had its columns been measured in the units of `one`; None if nobody can say.
+    """The weights of `other` in the units of `one`; None if they cannot be converted.
 
-    A number x enters as (x - m) / s: with m', s' in their place its weight w becomes w s' / s, and w (m' - m) / s goes
-    to the intercept; but not where x is missing, which enters as 0 in any units.
+    A number x is encoded as (x - m) / s. With m', s' instead, its weight w becomes w s' / s, and w (m' - m) / s is
+    added to the intercept, except where x is missing, which is encoded as 0 in any units.
     """
     ours, theirs = one.predictor.encoder, other.predictor.encoder
     w = matrix(other)
@@ -169,16 +175,16 @@ def convert_units(one: State, other: State) -> Tensor | None:
     architecture = other.spec["architecture"]
     if architecture["kind"] != "linear" or architecture.get("degree", 1) != 1:
         return None
-    n, made = len(ours.mean), w.clone()
+    n, converted = len(ours.mean), w.clone()
     moved = w[:, :n] * ((ours.mean - theirs.mean) / theirs.scale).to(w)
-    made[:, :n] = w[:, :n] * (ours.scale / theirs.scale).to(w)
-    made[:, n : 2 * n] -= moved
-    made[:, -1] += moved.sum(1)
-    return made
+    converted[:, :n] = w[:, :n] * (ours.scale / theirs.scale).to(w)
+    converted[:, n : 2 * n] -= moved
+    converted[:, -1] += moved.sum(1)
+    return converted
 
 
 def feature_names(described: Input) -> list[str] | None:
-    """Names of what a linear model reads, in the encoder's order; None for images.
+    """Names of the encoded features, in the order of the encoder; None for images.
 
     >>> feature_names({"kind": "vector", "dim": 2})
     ['x[0]', 'x[1]']
@@ -199,7 +205,7 @@ def feature_names(described: Input) -> list[str] | None:
 
 
 def pixel_names(described: Input) -> list[str]:
-    """Names of an image's numbers, by channel, row and column.
+    """Names of an image's pixels: channel, row and column.
 
     >>> pixel_names({"kind": "image", "shape": [1, 1, 2]})
     ['x[0, 0, 0]', 'x[0, 0, 1]']

@@ -1,7 +1,5 @@
 """A version as an ONNX graph of standard operators: raw inputs in, the service's predictions out."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,20 +17,20 @@ from core.kprior.model.encoders import TableEncoder
 from core.kprior.model.spec import Column, dtype_of, gives_scores, values_of
 
 OPSETS = {"": 17, "ai.onnx.ml": 3}
-"""Old enough for runtimes of some years ago."""
+"""Old enough for runtimes that are a few years old."""
 IR_VERSION = 8
 ROWS = "rows"
 
 
 class Graph:
-    """Nodes in the making; each gives one tensor, and is called by its number."""
+    """A graph under construction. Each node has one output, named after its operator and number."""
 
     def __init__(self, dtype: type[np.floating[Any]]) -> None:
         self.dtype = dtype
-        """Of what is computed: double for linear models, as in the service."""
+        """Precision of the computation: double for linear models, as in the service."""
         self.inputs: list[Any] = []
         self.taken: set[str] = set()
-        """Names of inputs: columns may be called anything."""
+        """Names of inputs, which may be any names of columns."""
         self.outputs: list[Any] = []
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
@@ -43,7 +41,7 @@ class Graph:
         return name
 
     def free_name(self, name: str) -> str:
-        """The name, or one like it that no input has."""
+        """The name, with underscores appended until no input has it."""
         while name in self.taken:
             name += "_"
         return name
@@ -54,7 +52,7 @@ class Graph:
         self.outputs.append(helper.make_tensor_value_info(name, kind, [ROWS, *shape]))
 
     def constant(self, values: NDArray[Any] | Tensor, dtype: Any = None) -> str:
-        """A tensor that the graph holds; numbers in the graph's precision, unless told otherwise."""
+        """Add a constant tensor, with numbers in the precision of the graph unless `dtype` is given."""
         array = values.detach().cpu().numpy() if isinstance(values, Tensor) else values
         array = array.astype(dtype or self.dtype) if np.issubdtype(array.dtype, np.floating) else array
         name = self.free_name(f"constant_{len(self.constants)}")
@@ -73,27 +71,22 @@ class Graph:
         return tensors[0] if len(tensors) == 1 else self.add("Concat", *tensors, axis=1)
 
 
-def to_onnx(state: State, name: str, version: int) -> bytes:
-    """The version as the bytes of an ONNX file.
+def to_onnx(state: State, name: str, version: int, threshold: float = 0.5) -> bytes:
+    """Convert a version to the bytes of an ONNX file. Raises Conflict if a layer cannot be converted.
 
     A vector or an image is the input `x`; a table has one input (rows, 1) for each column: numbers (booleans 1 and 0,
-    dates the days since 1970-01-01) with NaN for what is missing, categories as text with "" for it.
-    Outputs are named as in the service's answers.
-
-    Raises
-    ------
-    Conflict
-        If the network has a layer that is not known here.
+    dates as days since 1970-01-01) with NaN for missing values, categories as text with "" for missing values. Outputs
+    are named as in the responses of the service; a binary model predicts class 1 above the threshold.
     """
     predictor = state.predictor
     predictor.body.load_state_dict(predictor.unflatten(state.w), strict=False)
     graph = Graph(np.float64 if predictor.linear else np.float32)
     z = add_encoder(graph, predictor)
     f = add_body(graph, predictor.body, z)
-    add_family(graph, predictor, f)
-    made = helper.make_graph(graph.nodes, "amend", graph.inputs, graph.outputs, graph.constants)
+    add_family(graph, predictor, f, threshold)
+    onnx_graph = helper.make_graph(graph.nodes, "amend", graph.inputs, graph.outputs, graph.constants)
     opsets = [helper.make_opsetid(domain, number) for domain, number in OPSETS.items()]
-    model = helper.make_model(made, producer_name="amend", opset_imports=opsets, ir_version=IR_VERSION)
+    model = helper.make_model(onnx_graph, producer_name="amend", opset_imports=opsets, ir_version=IR_VERSION)
     helper.set_model_props(model, {"model": name, "version": str(version)})
     onnx.checker.check_model(model)
     content: bytes = model.SerializeToString()
@@ -101,7 +94,7 @@ def to_onnx(state: State, name: str, version: int) -> bytes:
 
 
 def add_encoder(graph: Graph, predictor: Predictor) -> str:
-    """From raw inputs to encoded ones."""
+    """Encode raw inputs."""
     encoder, described = predictor.encoder, predictor.spec["input"]
     if isinstance(encoder, TableEncoder):
         assert described["kind"] == "table"
@@ -113,7 +106,7 @@ def add_encoder(graph: Graph, predictor: Predictor) -> str:
 
 
 def add_table(graph: Graph, encoder: TableEncoder, columns: list[Column]) -> str:
-    """Numbers in their units, flags of missing ones, indicators of categories: `TableEncoder.forward`."""
+    """Scaled numbers, flags of missing numbers, and indicators of categories: `TableEncoder.forward`."""
     names = [
         graph.input(column["name"], TensorProto.STRING if column["type"] == "category" else TensorProto.FLOAT, [1])
         for column in columns
@@ -122,7 +115,7 @@ def add_table(graph: Graph, encoder: TableEncoder, columns: list[Column]) -> str
     if encoder.numbers:
         number = graph.concat([names[i] for i in encoder.numbers])
         missing = graph.add("IsNaN", number)
-        # in double precision, whatever the body's: a large number less its mean would lose its digits
+        # always in double precision: the difference of a large number and its mean would lose digits
         mean, scale, nothing = (graph.constant(v, np.float64) for v in (encoder.mean, encoder.scale, np.zeros(())))
         scaled = graph.add("Div", graph.add("Sub", graph.cast(number, np.float64), mean), scale)
         parts.append(graph.cast(graph.add("Where", missing, nothing, scaled), graph.dtype))
@@ -163,7 +156,7 @@ def add_kernel(graph: Graph, body: Kernel, z: str) -> str:
 
 
 def add_body(graph: Graph, body: nn.Module, z: str) -> str:
-    """What a predictor's body computes; of a network, its known layers one after the other."""
+    """The predictor's body; for networks, layer by layer."""
     if isinstance(body, Linear):
         return add_linear(graph, body, z)
     if isinstance(body, Kernel):
@@ -202,9 +195,7 @@ def add_body(graph: Graph, body: nn.Module, z: str) -> str:
             "dilations": pair(body.dilation),
         }
         return graph.add("MaxPool", z, kernel_shape=size, **options)
-    message = (
-        f"A layer of this network, {type(body).__name__}, cannot be written as ONNX; download the weights instead."
-    )
+    message = f"The layer {type(body).__name__} cannot be converted to ONNX. Download the weights instead."
     raise Conflict("onnx_unsupported", message)
 
 
@@ -212,8 +203,8 @@ def pair(value: int | tuple[int, ...]) -> tuple[int, ...]:
     return (value, value) if isinstance(value, int) else value
 
 
-def add_family(graph: Graph, predictor: Predictor, f: str) -> None:
-    """From outputs to means, and the class that they say."""
+def add_family(graph: Graph, predictor: Predictor, f: str, threshold: float) -> None:
+    """Convert outputs to means and to the predicted class."""
     target, outputs = predictor.spec["target"], predictor.family.outputs
     scores = gives_scores(predictor.spec)
     operator = {"binary": "Sigmoid", "count": "Exp", "classes": "Softmax", "number": "Identity"}[target["kind"]]
@@ -223,7 +214,7 @@ def add_family(graph: Graph, predictor: Predictor, f: str) -> None:
     name = "probabilities" if target["kind"] == "classes" else "score" if scores else "mean"
     graph.output(name, graph.cast(mean, np.float32), TensorProto.FLOAT, [outputs])
     if target["kind"] == "binary":
-        above = graph.add("Greater", mean, graph.constant(np.array(0.0 if scores else 0.5)))
+        above = graph.add("Greater", mean, graph.constant(np.array(0.0 if scores else threshold)))
         place = graph.add("Reshape", graph.cast(above, np.int64), graph.constant(np.array([-1])))
         graph.output("class", place, TensorProto.INT64)
     elif target["kind"] == "classes":

@@ -1,12 +1,11 @@
-"""Orphans: files in the store that no version refers to, and how they are deleted."""
-
-from __future__ import annotations
+"""Orphans: files in the store that no version refers to, and their deletion."""
 
 import structlog
 from sqlalchemy import delete, exists, select, update
 from sqlalchemy.orm import Session
 
-from core.database import Database, now, rows_changed
+from core.clock import now
+from core.database import Database, rows_changed
 from core.errors import Unavailable
 from core.tables.bookkeeping import OrphanFile
 from core.tables.jobs import Job, JobState
@@ -17,55 +16,55 @@ log = structlog.get_logger("core")
 
 
 def put_tracked(database: Database, store: Store, folder: str, data: bytes, owner: str) -> StoredFile:
-    """Store a version's file. It is an orphan until the version is recorded, and swept if its worker dies before."""
+    """Store a version's file. It is an orphan until the version is recorded, and deleted if the worker dies first."""
 
-    def note_first(name: str) -> None:
+    def record_orphan(name: str) -> None:
         with database.write() as session:
             session.add(OrphanFile(path=name, owner=owner))
 
-    return store.put(folder, data, before=note_first)
+    return store.put(folder, data, before=record_orphan)
 
 
 def mark_orphan(session: Session, path: str) -> None:
-    """Record a file as an orphan, to be swept."""
+    """Record a file as an orphan, to be deleted."""
     session.merge(OrphanFile(path=path))
 
 
 def disown(session: Session, path: str) -> None:
-    """Have an orphan swept at once, since the job that wrote it does not need it."""
+    """Release an orphan for deletion, because the job that wrote it does not need it."""
     session.execute(update(OrphanFile).where(OrphanFile.path == path).values(owner=None))
 
 
 def claim(session: Session, path: str, owner: str) -> bool:
-    """Make an orphan a version's file, in the transaction that records it; False if it may be swept already."""
+    """Claim an orphan for a version, in the transaction that records it; False if it may have been deleted."""
     return rows_changed(session, delete(OrphanFile).where(OrphanFile.path == path, OrphanFile.owner == owner)) == 1
 
 
 def find_strays(session: Session, store: Store, folder: str) -> list[str]:
-    """Files in a model's folder that are neither a version's nor orphans, as after the database was restored."""
+    """Files in a model's folder that neither versions nor orphans refer to, as after a restore of the database."""
     # in this order: a file is recorded as an orphan before it is written, and is a version's once that row is deleted
-    there, noted = store.names(folder), set(session.scalars(select(OrphanFile.path)))
-    named = set(session.scalars(select(Version.file).where(Version.state != VersionState.PURGED)))
-    return [name for name in there if name not in noted | named]
+    files, orphans = store.names(folder), set(session.scalars(select(OrphanFile.path)))
+    used = set(session.scalars(select(Version.file).where(Version.state != VersionState.PURGED)))
+    return [name for name in files if name not in orphans | used]
 
 
 def sweep(database: Database, store: Store) -> None:
-    """Delete all orphans whose job is not running; those that cannot be deleted now are tried again later."""
+    """Delete all orphans whose job is not running. Deletions that fail are retried later."""
     is_running = exists().where(
-        Job.lease_owner == OrphanFile.owner, Job.state == JobState.RUNNING, Job.lease_until > now()
+        Job.lease_owner == OrphanFile.owner, Job.state == JobState.RUNNING, Job.lease_expires_at > now()
     )
     with database.read() as session:
         paths = list(session.scalars(select(OrphanFile.path).where(~is_running)))
     for path in paths:
         with database.write() as session:
-            # from here on no version can claim it
+            # from here on, no version can claim it
             release = update(OrphanFile).where(OrphanFile.path == path, ~is_running).values(owner=None)
             if rows_changed(session, release) == 0:
                 continue
         try:
             store.delete(path)
         except Unavailable as error:
-            log.warning("files that nothing refers to could not be deleted yet", exc_info=error)
+            log.warning("orphan_deletion_failed", exc_info=error)
             continue
         with database.write() as session:
             session.execute(delete(OrphanFile).where(OrphanFile.path == path))

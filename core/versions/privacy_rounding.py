@@ -1,32 +1,38 @@
-"""Figures as coarse as it takes that nobody can tell a single row from them.
+"""Rounding metrics so coarsely that no single row can be inferred from them.
 
-Two versions' figures on holdouts that differ in one row tell that row: loss times count of the one, less loss times
-count of the other. A mean of n rows moves by at most its standard error (times n / (n - 1)) when one of them goes,
-whichever it is, since n times the standard error is the length of the vector of deviations. So a grid of two standard
-errors hides any row, and little is lost that the rows could prove. A share moves by 1 / n: steps of four rows will do.
-Where rows have weights, the share of the heaviest stands in the place of 1 / n.
+The exact metrics of two versions on holdouts that differ in one row reveal that row: loss times count of one version
+minus loss times count of the other. A mean of n rows changes by at most its standard error (times n / (n - 1)) when any
+one row is removed, because n times the standard error is the norm of the vector of deviations. So a grid of two
+standard errors hides any row, and loses little that is statistically significant. A fraction changes by 1 / n, so steps
+of four rows suffice. If rows have weights, the largest relative weight takes the place of 1 / n.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Mapping
 from typing import Literal, cast, overload
 
-from core.tables.figures import CertificateFigures, ComparisonFigures, SideFigures
+from core.kprior.certificate.certificate import Certificate
+from core.tables.documents import ComparisonDocument, SidesDocument, certificate_json, read_certificate
 
 ERROR_SUFFIX = "_se"
 ROWS, HEAVIEST = "rows", "heaviest"
-Side = Literal["loss", "accuracy", "auc", "f1", "calibration", "rmse"]
-SIDES: tuple[Side, ...] = ("loss", "accuracy", "auc", "f1", "calibration", "rmse")
-"""Figures of a comparison that both versions have."""
+Side = Literal["loss", "accuracy", "auc", "average_precision", "f1", "calibration", "rmse"]
+SIDES: tuple[Side, ...] = ("loss", "accuracy", "auc", "average_precision", "f1", "calibration", "rmse")
+"""Metrics in a comparison that both versions have."""
 SMALLEST_STEP = 1e-12
-ROW_AVERAGES = ("accuracy", "baseline_accuracy", "calibration", "coverage", "disagreement")
-"""Metrics that one row can change by 1 / rows at the most."""
+ROW_AVERAGES = (
+    "accuracy",
+    "baseline_accuracy",
+    "baseline_average_precision",
+    "calibration",
+    "coverage",
+    "disagreement",
+)
+"""Metrics that one row can change by at most 1 / rows."""
 
 
 def step_above(least: float) -> float:
-    """The smallest of 1, 2 and 5 times a power of ten that is not smaller.
+    """The smallest number of the form 1, 2 or 5 times a power of ten that is not smaller than `least`.
 
     >>> step_above(0.013), step_above(0.2), step_above(7.0)
     (0.02, 0.2, 10.0)
@@ -57,7 +63,7 @@ def coarse(metrics: Mapping[str, float]) -> Mapping[str, float]: ...
 @overload
 def coarse(metrics: Mapping[str, float | None]) -> Mapping[str, float | None]: ...
 def coarse(metrics: Mapping[str, float | None]) -> Mapping[str, float | None]:
-    """Metrics of a version on such grids; standard errors are rounded up, or follow from the rounded share.
+    """Round the metrics of a version. Standard errors are rounded up, or computed from the rounded fraction.
 
     >>> coarse({"rows": 400, "accuracy": 0.9425, "accuracy_se": 0.0116, "loss": 0.1519, "loss_se": 0.0231})
     {'rows': 400, 'accuracy': 0.94, 'accuracy_se': 0.0119, 'loss': 0.15, 'loss_se': 0.05}
@@ -76,7 +82,7 @@ def coarse(metrics: Mapping[str, float | None]) -> Mapping[str, float | None]:
         error = metrics.get(f"{name}{ERROR_SUFFIX}") or 0.0
         if name in ROW_AVERAGES:
             found[name] = share = min(1.0, round_to_step(value, 4 / rows))
-            near = math.sqrt(max(share * (1 - share), 1 / rows) / rows)  # what the rounded share makes of it
+            near = math.sqrt(max(share * (1 - share), 1 / rows) / rows)  # computed from the rounded fraction
         else:
             found[name] = round_to_step(
                 value, step_above(max(2 * error / max(0.5, 1 - share_of_one), 2 * abs(value) / rows, SMALLEST_STEP))
@@ -85,18 +91,18 @@ def coarse(metrics: Mapping[str, float | None]) -> Mapping[str, float | None]:
         if f"{name}{ERROR_SUFFIX}" in metrics:
             found[f"{name}{ERROR_SUFFIX}"] = significant(near, 3)
     root, spread = found.get("rmse"), found.get("baseline_rmse")
-    if "r2" in metrics and root is not None and spread:  # what the rounded errors make of it tells no more than they
+    if "r2" in metrics and root is not None and spread:  # computed from rounded errors, it reveals no more than they do
         found["r2"] = significant(1 - (root / spread) ** 2, 3)
     return found
 
 
-def sides_of(figures: ComparisonFigures) -> dict[str, SideFigures]:
-    """The figures of a comparison that both versions have, by name."""
+def sides_of(figures: ComparisonDocument) -> dict[str, SidesDocument]:
+    """The metrics in a comparison that both versions have, by name."""
     return {name: figures[name] for name in SIDES if name in figures}
 
 
-def coarse_pair(figures: ComparisonFigures, errors: Mapping[str, float]) -> ComparisonFigures:
-    """The same for a comparison of two versions, on grids that the standard errors of one of them make."""
+def coarse_pair(figures: ComparisonDocument, errors: Mapping[str, float]) -> ComparisonDocument:
+    """Round a comparison of two versions, with grids from the standard errors of one of them."""
     rows: dict[str, float | None] = {ROWS: figures.get("rows"), HEAVIEST: figures.get("heaviest")}
     found: dict[str, object] = {**figures}
     for name, sides in sides_of(figures).items():
@@ -106,14 +112,14 @@ def coarse_pair(figures: ComparisonFigures, errors: Mapping[str, float]) -> Comp
     if figures.get("disagreement") is not None:
         apart = {"disagreement": figures["disagreement"], "disagreement_se": figures.get("disagreement_se")}
         found |= coarse(rows | apart)
-    # what a removal has left of the way: its first digit already tells which examples went
+    # the distance that a removal leaves: its first digit can already reveal which examples were removed
     found.pop("weight_distance", None)
     found.pop(HEAVIEST, None)
-    return cast(ComparisonFigures, found)
+    return cast(ComparisonDocument, found)
 
 
 def decade_above(value: float) -> float:
-    """The next power of ten, and no less than a thousandth.
+    """The next power of ten, but at least a thousandth.
 
     >>> decade_above(1.5e-5), decade_above(0.0042), decade_above(0.01)
     (0.001, 0.01, 0.01)
@@ -121,25 +127,30 @@ def decade_above(value: float) -> float:
     return float(f"1e{max(-3, math.ceil(math.log10(value) - 1e-9))}") if value > 0 else 1e-3
 
 
-def coarse_certificate(certificate: CertificateFigures | None, digits: int = 2) -> CertificateFigures:
-    """A network's certificate to few digits; of a bound only its decade, as a share of the weights.
+def coarse_certificate(certificate: Certificate | None, digits: int = 2) -> Certificate | None:
+    """Round a certificate: a network's to few digits, a bound to its power of ten, relative to the weights.
 
-    A bound is what a removal has left of the way to the optimum: two digits of it are enough to tell by trial which
-    examples went.
+    A bound is the distance to the optimum that a removal leaves: two digits of it suffice to find out by trial which
+    examples were removed.
 
-    >>> coarse_certificate({"kind": "bound", "bound": 5.9e-05, "gradient_norm": 9.5e-4, "relative": 1.5e-5})
-    {'kind': 'bound', 'relative': 0.001}
+    >>> rounded = coarse_certificate(Certificate("bound", bound=5.9e-05, gradient_norm=9.5e-4, relative=1.5e-5))
+    >>> rounded.relative, rounded.bound, rounded.gradient_norm
+    (0.001, None, None)
     """
-    given = certificate or CertificateFigures()
-    if given.get("kind") == "bound":
-        shares = {"relative": given.get("relative"), "prediction_bound": given.get("prediction_bound")}
-        decades = {name: decade_above(value) for name, value in shares.items() if value is not None}
-        return cast(CertificateFigures, {"kind": "bound", **decades})
-    return cast(CertificateFigures, round_all(given, digits))
+    if certificate is None:
+        return None
+    if certificate.kind == "bound":
+        relative, prediction = certificate.relative, certificate.prediction_bound
+        return Certificate(
+            "bound",
+            relative=None if relative is None else decade_above(relative),
+            prediction_bound=None if prediction is None else decade_above(prediction),
+        )
+    return read_certificate(round_all(certificate_json(certificate), digits))
 
 
 def round_all(figures: Mapping[str, object], digits: int) -> dict[str, object]:
-    """Figures, and those in them, to few digits."""
+    """Round all numbers to a few digits, in nested objects, too."""
     found: dict[str, object] = {}
     for name, value in figures.items():
         if isinstance(value, dict):

@@ -1,7 +1,5 @@
 """Queries about versions, promotions and comparisons."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 from typing import NamedTuple, TypeVar
@@ -11,6 +9,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session, load_only
 
 from core.errors import NotFound
 from core.tables.models import Model
+from core.tables.quality import DriftReport
 from core.tables.versions import Comparison, Promotion, Version, VersionKind, VersionState
 
 IS_PURGED = Version.state == VersionState.PURGED
@@ -25,7 +24,7 @@ def tip_of(session: Session, model: Model) -> Version | None:
 
 
 def champion_of(session: Session, model: Model) -> Version | None:
-    """The version that answers predictions."""
+    """The version that serves predictions."""
     return session.get(Version, (model.id, model.champion)) if model.champion else None
 
 
@@ -35,7 +34,7 @@ def is_withdrawn(session: Session, model: Model) -> bool:
 
 
 def find_version(session: Session, model: Model, number: int) -> Version:
-    """A version by its number; NotFound if there is none."""
+    """Find a version by its number; raises NotFound."""
     version = session.get(Version, (model.id, number))
     if version is None:
         raise NotFound("version_not_found", f"The model has no version {number}.")
@@ -54,7 +53,7 @@ def last_trained(session: Session, model_id: int) -> Version | None:
 
 
 def versions_of(session: Session, model_id: int) -> Sequence[Version]:
-    """All versions of a model, in the order of their numbers."""
+    """All versions of a model, ordered by number."""
     return session.scalars(select(Version).where(Version.model_id == model_id).order_by(Version.number)).all()
 
 
@@ -72,46 +71,53 @@ OUTLINE = (
 
 
 def outline_of(session: Session, model_id: int) -> Sequence[Version]:
-    """All versions of a model, in order, with what their history takes: the rest, certificates included, is larger.
+    """All versions of a model, ordered by number, with the columns that a history needs: the others are large.
 
-    Those that the session has read whole stay whole.
+    Versions that the session has already loaded keep all their columns.
     """
     versions = select(Version).where(Version.model_id == model_id).order_by(Version.number)
     return session.scalars(versions.options(load_only(*OUTLINE, raiseload=True))).all()
 
 
 def frozen_metrics(session: Session, model_id: int) -> dict[int, dict[str, float]]:
-    """What the first version would do on the holdout of each later one, by their numbers."""
-    found = session.execute(select(Version.number, Version.evaluation["frozen"]).where(Version.model_id == model_id))
-    return {number: metrics for number, metrics in found if metrics}
+    """Metrics of the first version on the holdout of each later version, by number."""
+    rows = session.execute(select(Version.number, Version.evaluation["frozen"]).where(Version.model_id == model_id))
+    return {number: metrics for number, metrics in rows if metrics}
 
 
 def comparisons_of(session: Session, model_id: int) -> Sequence[Comparison]:
-    """All comparisons of a model, in the order of their retrains."""
+    """All comparisons of a model, ordered by retrained version."""
     return session.scalars(
         select(Comparison).where(Comparison.model_id == model_id).order_by(Comparison.retrained)
     ).all()
 
 
+def comparison_of(session: Session, version: Version) -> Comparison | None:
+    """The latest comparison that an adapted or retrained version is part of."""
+    either = Comparison.retrained if version.kind is VersionKind.TRAINED else Comparison.adapted
+    same = select(Comparison).where(Comparison.model_id == version.model_id, either == version.number)
+    return session.scalar(same.order_by(Comparison.id.desc()).limit(1))
+
+
 def page_versions(session: Session, model_id: int, last: int, limit: int) -> Sequence[Version]:
-    """Versions, the newest first, from a number downwards."""
+    """A page of versions, newest first, starting at the number `last`."""
     return page_down(session, Version, Version.number, model_id, last, limit)
 
 
 def page_promotions(session: Session, model_id: int, last: int, limit: int) -> Sequence[Promotion]:
-    """Promotions, the newest first, from an id downwards."""
+    """A page of promotions, newest first, starting at the id `last`."""
     return page_down(session, Promotion, Promotion.id, model_id, last, limit)
 
 
 def page_comparisons(session: Session, model_id: int, last: int, limit: int) -> Sequence[Comparison]:
-    """Comparisons, the newest first, from an id downwards."""
+    """A page of comparisons, newest first, starting at the id `last`."""
     return page_down(session, Comparison, Comparison.id, model_id, last, limit)
 
 
 def page_down(
     session: Session, table: type[Listed], key: InstrumentedAttribute[int], model_id: int, last: int, limit: int
 ) -> Sequence[Listed]:
-    """Rows of a model in one table, the newest first, from a key downwards."""
+    """A page of a model's rows in a table, newest first, starting at the key `last`."""
     query = select(table).where(table.model_id == model_id, key <= last)
     return session.scalars(query.order_by(key.desc()).limit(limit)).all()
 
@@ -122,41 +128,46 @@ def first_promotion(session: Session, model_id: int) -> int | None:
 
 
 class ModelInService(NamedTuple):
-    """A model, its champion if it has one, and how the last comparison with a full retrain went."""
+    """A model, its champion and drift report, if any, and the outcome of the last comparison with a full retrain."""
 
+    id: int
     name: str
     head: int
     train_count: int
     holdout_count: int
+    quarantined_count: int
     held_at: datetime | None
     tolerance: float
     champion: Version | None
     within_tolerance: bool | None
+    drift: DriftReport | None
 
 
 def models_in_service(session: Session) -> list[ModelInService]:
     """All models with their champions."""
     newest = select(Comparison.within_tolerance).where(Comparison.model_id == Model.id)
     newest = newest.order_by(Comparison.id.desc()).limit(1)
-    counts = (Model.name, Model.head, Model.train_count, Model.holdout_count, Model.held_at)
+    examples = (Model.train_count, Model.holdout_count, Model.quarantined_count)
+    counts = (Model.id, Model.name, Model.head, *examples, Model.held_at)
     tolerance = Model.policy["tolerance"]["relative_bound"].as_float()
     champion = (Version.model_id == Model.id) & (Version.number == Model.champion)
-    query = select(*counts, tolerance, Version, newest.scalar_subquery()).outerjoin(Version, champion)
+    query = select(*counts, tolerance, Version, newest.scalar_subquery(), DriftReport)
+    query = query.outerjoin(Version, champion).outerjoin(DriftReport, DriftReport.model_id == Model.id)
     slim = load_only(Version.number, Version.position, Version.created_at, Version.metrics, Version.certificate)
     return [ModelInService(*row) for row in session.execute(query.options(slim))]
 
 
 def kept_versions(session: Session, model_id: int) -> Sequence[Version]:
-    """Those of a model's versions that are not purged."""
+    """The versions of a model that are not purged."""
     return session.scalars(select(Version).where(Version.model_id == model_id, ~IS_PURGED)).all()
 
 
 def numbers_in_use(session: Session, model_id: int) -> list[int]:
-    """The versions that can predict, the newest first."""
+    """Numbers of the versions that can serve predictions, newest first."""
     kept = select(Version.number).where(Version.model_id == model_id, ~IS_PURGED, Version.purge_at.is_(None))
     return list(session.scalars(kept.order_by(Version.number.desc())))
 
 
 def purged_versions(session: Session, model_id: int) -> Sequence[Version]:
-    """Those of a model's versions whose weights are gone."""
+    """The purged versions of a model."""
     return session.scalars(select(Version).where(Version.model_id == model_id, IS_PURGED)).all()

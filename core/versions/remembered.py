@@ -1,7 +1,5 @@
 """A summary of a version's memory for people: how many examples, of which classes, since when."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,13 +19,13 @@ class MemorySummary:
     size: int
     fraction: float
     classes: Sequence[tuple[str, int]]
-    """How many there are of each class, the most first; of numbers and counts none."""
+    """Number of examples per class, largest first; empty for numbers and counts."""
     oldest: datetime | None
-    """When the first of them came."""
+    """When the oldest of the examples was added."""
 
 
 def summarize_memory(database: Database, version: Version, state: State) -> MemorySummary:
-    """Look up the examples that a version remembers; what is not there any more is not counted among the classes."""
+    """Look up the examples that a version remembers. Deleted examples are not counted in `classes`."""
     positions, values = state.memory.key.tolist(), values_of(state.spec["target"])
     counts: list[int] = []
     with database.read() as session:

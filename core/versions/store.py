@@ -1,6 +1,4 @@
-"""The store of version files: a folder, or an object store that fsspec knows (S3, ...)."""
-
-from __future__ import annotations
+"""The store of version files: a folder, or an object store that fsspec supports, such as S3."""
 
 import hashlib
 import os
@@ -30,15 +28,14 @@ class Store:
     """Files by name under one root. Writes are atomic."""
 
     def __init__(self, url: str) -> None:
-        # a cached listing would not show what other processes wrote and deleted
+        # a cached listing would not show the changes of other processes
         try:
             self.files, root = fsspec.core.url_to_fs(url, use_listings_cache=False)
         except Exception as error:  # drivers raise different errors when they are not installed
             scheme = url.partition("://")[0]
-            message = (
-                f"AMEND_ARTIFACTS_URL: there is no driver for {scheme}:// here. Take a folder, or s3://BUCKET/PATH"
-            )
-            raise Invalid("settings_invalid", f"{message} (which needs amend[s3])") from error
+            message = f"AMEND_ARTIFACTS_URL: no driver for {scheme}:// is installed."
+            hint = "Use a folder, or s3://BUCKET/PATH, which requires amend[s3]."
+            raise Invalid("settings_invalid", f"{message} {hint}") from error
         self.root = str(root).rstrip("/")
         self.local = isinstance(self.files, LocalFileSystem)
 
@@ -52,21 +49,21 @@ class Store:
     def write(self, name: str, data: bytes) -> None:
         """Store bytes under a given name."""
         path = f"{self.root}/{name}"
-        with translate_store_errors("takes nothing"):
+        with translate_store_errors("cannot be written"):
             if self.local:
                 self.files.makedirs(path.rpartition("/")[0], exist_ok=True)
                 write_whole(Path(path), data)
-            else:  # object stores have no folders, and show a file once it is complete
+            else:  # object stores have no folders, and files appear only when they are complete
                 self.files.pipe_file(path, data)
 
     def names(self, folder: str) -> list[str]:
-        """The names of the files in a folder, in order; none if there is no such folder."""
+        """The sorted names of the files in a folder; empty if the folder does not exist."""
         with translate_store_errors():
             try:
-                found = self.files.ls(f"{self.root}/{folder}", detail=False)
+                paths = self.files.ls(f"{self.root}/{folder}", detail=False)
             except FileNotFoundError:
                 return []
-        names = (str(path).rpartition("/")[2] for path in found)
+        names = (str(path).rpartition("/")[2] for path in paths)
         return sorted(f"{folder}/{name}" for name in names if not name.endswith(PARTIAL))
 
     def get(self, name: str, sha256: str | None = None) -> bytes:
@@ -75,9 +72,11 @@ class Store:
             try:
                 data = bytes(self.files.cat_file(f"{self.root}/{name}"))
             except FileNotFoundError as error:
-                raise NotFound("version_purged", "The file of this version is not there any more.") from error
+                raise NotFound("version_purged", "The file of this version no longer exists.") from error
         if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
-            raise Unavailable("version_damaged", "The file of this version is not what was stored.")
+            raise Unavailable(
+                "version_damaged", "The file of this version is damaged: its hash differs. Restore it from a backup."
+            )
         return data
 
     def exists(self, name: str) -> bool:
@@ -85,15 +84,17 @@ class Store:
             return bool(self.files.exists(f"{self.root}/{name}"))
 
     def delete(self, name: str) -> None:
-        """Delete a file, or a folder with all its files; nothing happens if it is not there."""
-        with translate_store_errors("deletes nothing"):
+        """Delete a file, or a folder with all its files, if it exists."""
+        with translate_store_errors("rejected a deletion"):
             for path in (f"{self.root}/{name}", f"{self.root}/{name}{PARTIAL}"):
                 if self.files.exists(path):
                     self.files.rm(path, recursive=True)
+                    if self.local:
+                        sync_folder(Path(path).parent)
 
 
 @contextmanager
-def translate_store_errors(problem: str = "does not answer") -> Iterator[None]:
+def translate_store_errors(problem: str = "does not respond") -> Iterator[None]:
     """Translate the errors of file systems, which differ, to Unavailable."""
     try:
         yield
@@ -113,10 +114,15 @@ def write_whole(path: Path, data: bytes) -> None:
             os.fsync(file.fileno())
         partial.replace(path)
     except BaseException:
-        partial.unlink(missing_ok=True)  # or else weights would be left that nobody finds and purges
+        partial.unlink(missing_ok=True)  # otherwise weights would remain that no purge finds
         raise
-    folder = os.open(path.parent, os.O_RDONLY)
+    sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Make new and deleted names in a folder durable: after a power cut, a deleted file could be there again."""
+    folder = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(folder)  # the name, too
+        os.fsync(folder)
     finally:
         os.close(folder)

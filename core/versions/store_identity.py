@@ -1,10 +1,8 @@
-"""Which store belongs to which database: a mark in the one and a file in the other say the same.
+"""Checking that a store belongs to the database: both contain the same id.
 
-Two hosts that each use a folder of their own would go unnoticed otherwise: versions that one of them made would be
-missing on the other, and what an erasure looks for in the wrong place is not there.
+Otherwise it would go unnoticed if two hosts each used a local folder: versions made by one would be missing on the
+other, and erasures would search the wrong store.
 """
-
-from __future__ import annotations
 
 import uuid
 
@@ -16,22 +14,23 @@ from core.tables.bookkeeping import Metadata
 from core.versions.store import Store
 
 FILE = "database"
-"""The name of the file."""
+"""Name of the file with the id."""
 FOREIGN = "store_foreign"
 NAME = "store"
 
 
 def begin(database: Database, store: Store) -> None:
-    """At the start of a process: Unavailable if the store is another's, but not if it is only down for now."""
+    """Check the store when a process starts; raises Unavailable if it belongs to another database, but not if it is
+    only down."""
     try:
-        mark(database, store)
+        identify(database, store)
     except Unavailable as error:
         if error.code == FOREIGN:
             raise
 
 
-def mark(database: Database, store: Store) -> str:
-    """What both say; Unavailable if they differ. The first process that uses a new database marks it and its store."""
+def identify(database: Database, store: Store) -> str:
+    """The id of the store; raises Unavailable if it differs from the database's. The first process creates the id."""
     with database.read() as session:
         known = session.get(Metadata, NAME)
     if known is None:
@@ -39,30 +38,30 @@ def mark(database: Database, store: Store) -> str:
         try:
             with database.write() as session:
                 session.add(Metadata(name=NAME, value=new.encode()))
-                session.flush()  # from here on others wait
+                session.flush()  # from here on, other processes wait
                 if store.exists(FILE):
-                    raise foreign(new, "it belongs to another database")
+                    raise foreign(new, "It belongs to another database.")
                 store.write(FILE, new.encode())
                 return new
         except IntegrityError:  # another process was first
-            return mark(database, store)
+            return identify(database, store)
     check(store, known.value.decode())
     return known.value.decode()
 
 
 def check(store: Store, expected: str) -> None:
-    """Unavailable unless the store still is the one of the database that has this mark."""
+    """Raise Unavailable unless the store has this id."""
     try:
         found = store.get(FILE).decode(errors="replace").strip()
     except NotFound:
-        raise foreign(expected, f"it has no file named {FILE}") from None
+        raise foreign(expected, f"It has no file named {FILE}.") from None
     if found != expected:
-        raise foreign(expected, "it belongs to another database")
+        raise foreign(expected, "It belongs to another database.")
 
 
-def foreign(expected: str, why: str) -> Unavailable:
+def foreign(expected: str, reason: str) -> Unavailable:
     message = (
-        f"The store of version files is not this database's: {why}. All processes need the same AMEND_ARTIFACTS_URL. "
-        f"Should this be the right store after all, write {expected} into its file {FILE}."
+        f"The store of version files does not belong to this database. {reason} All processes need the same "
+        f"AMEND_ARTIFACTS_URL. If it is the right store, write {expected} to its file {FILE}."
     )
     return Unavailable(FOREIGN, message)

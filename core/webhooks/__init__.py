@@ -1,1 +1,1 @@
-"""Webhooks, after the Standard Webhooks convention: who is told, of what, and how it gets there."""
+"""Webhooks, following the Standard Webhooks specification: registration, events and signed deliveries."""

@@ -1,13 +1,10 @@
-"""Sending deliveries, each at least once, by the schedule that Standard Webhooks recommends. Called by the scheduler.
+"""Sending deliveries, each at least once, on the schedule that Standard Webhooks recommends. Called by the scheduler.
 
-Who sends one first moves its time on: two who look at the same moment do not both send it, and if the one who does
-dies, the next look after that time sends it again.
+A process that sends a delivery first postpones its next attempt, so that no other process sends it at the same time. If
+the process dies, the delivery is sent again at that time.
 """
 
-from __future__ import annotations
-
 import random
-import time
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,7 +15,8 @@ import structlog
 from cryptography.fernet import InvalidToken
 from sqlalchemy import update
 
-from core.database import Database, now, rows_changed
+from core.clock import now
+from core.database import Database, rows_changed
 from core.tables.webhooks import PING, Delivery, DeliveryState, Webhook
 from core.webhooks import network, signing
 from core.webhooks.registry import due_deliveries
@@ -26,32 +24,32 @@ from core.webhooks.registry import due_deliveries
 log = structlog.get_logger("webhooks")
 
 RETRY_DELAYS = [timedelta(seconds=s) for s in (5, 300, 1800, 7200, 18000, 36000, 50400, 72000, 86400)]
-"""Before each further attempt; three days in all."""
+"""Delays before each further attempt; three days in total."""
 CLAIM_DURATION = timedelta(seconds=60)
-"""How long one attempt may take at most."""
+"""Maximum duration of an attempt."""
 DISABLE_AFTER = timedelta(days=3)
-"""A webhook that nothing could be delivered to for this long is disabled."""
+"""A webhook whose deliveries have failed for this long is disabled."""
 BATCH_SIZE = 200
-"""Deliveries that are read at a time."""
+"""Deliveries read at a time."""
 CONCURRENT_RECEIVERS = 8
-"""Receivers that are sent to at the same time: one that hangs must not hold up the others."""
+"""Receivers served at the same time, so that one that hangs does not delay the others."""
 HTTP_GONE = 410
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one attempt."""
+    """The outcome of one attempt."""
 
     status: int | None
     error: str | None
 
     @property
-    def good(self) -> bool:
+    def successful(self) -> bool:
         return self.error is None
 
 
 def send_due(database: Database, service_secret: bytes, private: bool) -> int:
-    """Send what is due; how many attempts were made."""
+    """Send all deliveries that are due; returns the number of attempts."""
     with database.read() as session:
         due = due_deliveries(session, now(), BATCH_SIZE)
     by_webhook: dict[str, list[int]] = defaultdict(list)
@@ -63,7 +61,7 @@ def send_due(database: Database, service_secret: bytes, private: bool) -> int:
     def send_in_order(ids: list[int]) -> int:
         for count, delivery_id in enumerate(ids, 1):
             if not send(database, delivery_id, service_secret, private):
-                return count  # the others would fare no better now
+                return count  # the others would fail, too
         return len(ids)
 
     with ThreadPoolExecutor(min(CONCURRENT_RECEIVERS, len(by_webhook))) as threads:
@@ -71,10 +69,10 @@ def send_due(database: Database, service_secret: bytes, private: bool) -> int:
 
 
 def send(database: Database, delivery_id: int, service_secret: bytes, private: bool) -> bool:
-    """Try to deliver, and note what came of it; False if it did not get there."""
+    """Attempt a delivery and record the outcome; returns False if it failed."""
     with database.write() as session:
-        ours = (Delivery.id == delivery_id, Delivery.state == DeliveryState.PENDING, Delivery.next_at <= now())
-        claim = {"attempts": Delivery.attempts + 1, "next_at": now() + CLAIM_DURATION}
+        ours = (Delivery.id == delivery_id, Delivery.state == DeliveryState.PENDING, Delivery.next_attempt_at <= now())
+        claim = {"attempts": Delivery.attempts + 1, "next_attempt_at": now() + CLAIM_DURATION}
         if rows_changed(session, update(Delivery).where(*ours).values(claim)) == 0:
             return True
         delivery = session.get_one(Delivery, delivery_id)
@@ -86,12 +84,12 @@ def send(database: Database, delivery_id: int, service_secret: bytes, private: b
         session.expunge_all()
     outcome = attempt(webhook, delivery, service_secret, private)
     record_outcome(database, delivery, outcome)
-    return outcome.good
+    return outcome.successful
 
 
 def attempt(webhook: Webhook, delivery: Delivery, service_secret: bytes, private: bool) -> Outcome:
-    """Send a delivery once. What is noted of an answer is its status: its body is somebody else's."""
-    body, timestamp = delivery.body.encode(), int(time.time())
+    """Send a delivery once. Only the status of the response is recorded, not its body."""
+    body, timestamp = delivery.body.encode(), int(now().timestamp())
     try:
         secret = signing.decrypt(webhook.secret, service_secret)
         headers = {
@@ -103,40 +101,42 @@ def attempt(webhook: Webhook, delivery: Delivery, service_secret: bytes, private
         }
         status = network.post(webhook.url, headers, body, private)
     except InvalidToken:
-        return Outcome(None, "its secret was stored under another AMEND_SECRET_KEY: make the webhook anew")
+        return Outcome(None, "The secret was encrypted with another AMEND_SECRET_KEY. Create the webhook again.")
     except network.PrivateAddress:
-        return Outcome(None, "the name leads to a private address; AMEND_PRIVATE_WEBHOOKS allows them")
+        return Outcome(None, "The host resolves to a private address. AMEND_PRIVATE_WEBHOOKS allows them.")
     except httpcore.TimeoutException:
-        return Outcome(None, f"no answer in {network.TIMEOUT_SECONDS:.0f} s")
-    except Exception as error:  # TLS, names, protocols: whatever is wrong with a receiver
-        return Outcome(None, f"no answer ({type(error).__name__})")
-    return Outcome(status, None if 200 <= status < 300 else f"answered {status}")
+        return Outcome(None, f"No response within {network.TIMEOUT_SECONDS:.0f} s.")
+    except Exception as error:  # errors of TLS, DNS or HTTP
+        return Outcome(None, f"No response ({type(error).__name__}).")
+    return Outcome(status, None if 200 <= status < 300 else f"The receiver returned {status}.")
 
 
 def record_outcome(database: Database, sent: Delivery, outcome: Outcome) -> None:
-    """Note what came of an attempt, for the delivery and for its webhook."""
+    """Record the outcome of an attempt for the delivery and for its webhook."""
     with database.write() as session:
         delivery = session.get(Delivery, sent.id, with_for_update=True)
         webhook = session.get(Webhook, sent.webhook_id, with_for_update=True)
         if delivery is None or webhook is None or delivery.state is not DeliveryState.PENDING:
             return
         delivery.status, delivery.error = outcome.status, outcome.error
-        if outcome.good:
+        if outcome.successful:
             delivery.state, delivery.delivered_at = DeliveryState.DELIVERED, now()
-            webhook.failing_since = webhook.disabled_at = webhook.disabled_why = None
+            webhook.failing_since = webhook.disabled_at = webhook.disabled_reason = None
             return
         if delivery.type == PING or delivery.attempts > len(RETRY_DELAYS):
             delivery.state = DeliveryState.GIVEN_UP
         else:
-            # not all at the same moment, should many have failed together
-            delivery.next_at = now() + RETRY_DELAYS[delivery.attempts - 1] * random.uniform(0.9, 1.1)
+            # randomised, so that deliveries that failed together are not retried together
+            delivery.next_attempt_at = now() + RETRY_DELAYS[delivery.attempts - 1] * random.uniform(0.9, 1.1)
         if delivery.type == PING:
             return
         webhook.failing_since = webhook.failing_since or now()
         gone = outcome.status == HTTP_GONE
         if webhook.disabled_at is None and (gone or now() - webhook.failing_since >= DISABLE_AFTER):
             webhook.disabled_at = now()
-            webhook.disabled_why = "the receiver is gone (410)" if gone else f"failed for 3 days: {outcome.error}"
+            webhook.disabled_reason = (
+                "The receiver returned 410 Gone." if gone else f"Failed for 3 days. {outcome.error}"
+            )
             pending = (Delivery.webhook_id == webhook.id, Delivery.state == DeliveryState.PENDING)
             session.execute(update(Delivery).where(*pending).values(state=DeliveryState.GIVEN_UP))
-            log.warning("a webhook is disabled", webhook=webhook.id, why=webhook.disabled_why)
+            log.warning("webhook_disabled", webhook=webhook.id, reason=webhook.disabled_reason)

@@ -1,9 +1,7 @@
-"""Noting what webhooks shall be told, in the transaction in which it happens: whatever dies afterwards, it is sent.
+"""Enqueueing events for webhooks, in the transaction in which they happen, so that a crash afterwards loses none.
 
-Payloads are thin: ids and numbers by which a receiver can ask for the rest. Nothing in them is about a person.
+Payloads are small: ids and numbers with which a receiver can request the rest. They contain no personal data.
 """
-
-from __future__ import annotations
 
 import json
 import uuid
@@ -12,15 +10,16 @@ from typing import TypedDict
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from core.database import now, utc_text
+from core.clock import now
+from core.database import utc_text
 from core.tables.webhooks import Delivery, Webhook, WebhookEvent
 
-Value = str | int | bool | None
-"""Of an event: a name, an id or a number."""
+Value = str | int | bool | list[str] | None
+"""A name, an id, a number or several names in an event."""
 
 
 class Payload(TypedDict):
-    """What is sent."""
+    """The JSON body of a delivery."""
 
     type: str
     timestamp: str
@@ -28,7 +27,7 @@ class Payload(TypedDict):
 
 
 def emit(session: Session, event: WebhookEvent, **data: Value) -> None:
-    """Enqueue an event for every webhook that wants to be told of it."""
+    """Enqueue an event for every webhook that subscribes to it."""
     for webhook in session.scalars(select(Webhook).where(Webhook.disabled_at.is_(None))):
         if webhook.events is None or event in webhook.events:
             enqueue(session, webhook, event, data)

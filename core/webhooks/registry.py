@@ -1,6 +1,4 @@
-"""Making, finding and deleting webhooks, and what is asked of the database about their deliveries."""
-
-from __future__ import annotations
+"""Creating, finding and deleting webhooks, and queries about their deliveries."""
 
 import ipaddress
 import socket
@@ -12,7 +10,7 @@ from urllib.parse import urlsplit
 from sqlalchemy import delete, exists, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
-from core.database import now
+from core.clock import now
 from core.errors import Invalid, NotFound
 from core.paging import invalid_cursor
 from core.tables.webhooks import PING, Delivery, DeliveryState, Webhook, WebhookEvent
@@ -20,15 +18,15 @@ from core.webhooks import events, signing
 from core.webhooks.network import is_public
 
 BATCH_PER_WEBHOOK = 20
-"""Deliveries of one webhook that are sent in one batch."""
+"""Maximum number of deliveries to one webhook in a batch."""
 RETENTION = timedelta(days=7)
-"""How long deliveries can be looked up; the last attempt comes before that."""
+"""How long deliveries are kept; longer than the retries take."""
 
 
 def create(
     session: Session, url: str, wanted: Sequence[WebhookEvent] | None, private: bool, service_secret: bytes
 ) -> tuple[Webhook, str]:
-    """A new webhook, and the secret that its owner is shown once."""
+    """Create a webhook; returns it with its secret, which is shown only once."""
     check_url(url, private)
     secret = signing.new_secret()
     names = None if wanted is None else sorted({event.value for event in wanted})
@@ -40,26 +38,26 @@ def create(
 
 
 def check_url(url: str, private: bool) -> None:
-    """Invalid, unless something can be sent there. Where a name leads is looked at when it is sent."""
+    """Raise Invalid if the URL cannot be a receiver. Host names are resolved only when a delivery is sent."""
 
-    def refuse(message: str) -> Invalid:
+    def invalid(message: str) -> Invalid:
         return Invalid.at(("url",), "webhook_url_invalid", message)
 
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError:
-        raise refuse("expected https://HOST/PATH (or http)") from None
+        raise invalid("expected https://HOST/PATH or http://HOST/PATH") from None
     if parts.scheme not in ("http", "https") or not host or not (url.isascii() and url.isprintable()) or " " in url:
-        raise refuse("expected https://HOST/PATH (or http), in ASCII")
+        raise invalid("expected https://HOST/PATH or http://HOST/PATH, in ASCII")
     if parts.username is not None or parts.password is not None or parts.fragment:
-        raise refuse("may have neither a user nor a fragment; deliveries are signed instead")
+        raise invalid("must contain neither a user nor a fragment; receivers authenticate deliveries by signature")
     if not private and is_known_private(host):
-        raise refuse("is a private address; AMEND_PRIVATE_WEBHOOKS allows them")
+        raise invalid("is a private address; AMEND_PRIVATE_WEBHOOKS allows them")
 
 
 def is_known_private(host: str) -> bool:
-    """Whether a host is private by what it is called, however that is written.
+    """Whether a host is evidently private: a private IP address in any notation, or localhost.
 
     >>> [is_known_private(host) for host in ("10.0.0.1", "127.1", "::1", "localhost", "a.localhost.", "example.com")]
     [True, True, True, True, True, False]
@@ -75,10 +73,10 @@ def is_known_private(host: str) -> bool:
 
 
 def find(session: Session, id: str) -> Webhook:
-    """A webhook; NotFound if there is none."""
+    """Find a webhook by id; raises NotFound."""
     webhook = session.get(Webhook, id) if id.isprintable() else None
     if webhook is None:
-        raise NotFound("webhook_not_found", "There is no such webhook.")
+        raise NotFound("webhook_not_found", "This webhook does not exist.")
     return webhook
 
 
@@ -88,29 +86,29 @@ def remove(session: Session, webhook: Webhook) -> None:
 
 
 def ping(session: Session, webhook: Webhook) -> Delivery:
-    """Have something sent to try the webhook out, even if it is disabled; if it gets there, it is not any more."""
+    """Enqueue a test delivery, even for a disabled webhook, which is enabled again if the delivery succeeds."""
     delivery = events.enqueue(session, webhook, PING, {"webhook": webhook.id})
     session.flush()
     return delivery
 
 
 def page_webhooks(session: Session, after: str, limit: int) -> Sequence[Webhook]:
-    """Webhooks, in the order of their ids."""
+    """A page of webhooks, ordered by id."""
     if not (after.isascii() and after.isprintable()):
         raise invalid_cursor()
     return session.scalars(select(Webhook).where(Webhook.id > after).order_by(Webhook.id).limit(limit)).all()
 
 
 def page_deliveries(session: Session, webhook: Webhook, last: int, limit: int) -> Sequence[Delivery]:
-    """What a webhook was told, the newest first, from an id downwards."""
+    """A page of a webhook's deliveries, newest first, starting at the id `last`."""
     query = select(Delivery).where(Delivery.webhook_id == webhook.id, Delivery.id <= last)
     return session.scalars(query.order_by(Delivery.id.desc()).limit(limit)).all()
 
 
 def due_deliveries(session: Session, moment: datetime, limit: int) -> list[tuple[int, str]]:
-    """What is to be sent now, by id, with the webhook's id; the oldest first, and of each webhook a few.
+    """The ids of the deliveries that are due, each with the id of its webhook, oldest first.
 
-    So neither one that is slow nor what waits for one that does not answer keeps others waiting.
+    There are only a few per webhook, so that one with a slow or failing receiver does not delay the others.
     """
     pending, earlier = Delivery.state == DeliveryState.PENDING, aliased(Delivery)
     enabled = or_(Webhook.disabled_at.is_(None), Delivery.type == PING)
@@ -119,16 +117,16 @@ def due_deliveries(session: Session, moment: datetime, limit: int) -> list[tuple
         earlier.state == DeliveryState.PENDING,
         earlier.id < Delivery.id,
         earlier.attempts > 0,
-        earlier.next_at > moment,
+        earlier.next_attempt_at > moment,
     )
     place = func.row_number().over(partition_by=Delivery.webhook_id, order_by=(Delivery.type != PING, Delivery.id))
-    due = (pending, Delivery.next_at <= moment, enabled, or_(Delivery.type == PING, ~failed))
-    found = select(Delivery.id, Delivery.webhook_id, place.label("place"))
-    each = found.join(Webhook, Webhook.id == Delivery.webhook_id).where(*due).subquery()
+    due = (pending, Delivery.next_attempt_at <= moment, enabled, or_(Delivery.type == PING, ~failed))
+    ranked = select(Delivery.id, Delivery.webhook_id, place.label("place"))
+    each = ranked.join(Webhook, Webhook.id == Delivery.webhook_id).where(*due).subquery()
     query = select(each.c.id, each.c.webhook_id).where(each.c.place <= BATCH_PER_WEBHOOK)
     return [(row.id, row.webhook_id) for row in session.execute(query.order_by(each.c.id).limit(limit))]
 
 
 def delete_old(session: Session) -> None:
-    """Delete deliveries that nobody looks at any more."""
+    """Delete deliveries whose retention period has ended."""
     session.execute(delete(Delivery).where(Delivery.created_at < now() - RETENTION))

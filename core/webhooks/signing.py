@@ -1,10 +1,8 @@
-"""The secrets of webhooks, and what they sign.
+"""The secrets of webhooks, and signatures.
 
-A secret must be used, so a hash of it will not do: it is stored encrypted under a key that follows from the service's
-secret key, which is not in the database. Who has the database alone can sign nothing.
+A secret is needed for signing, so it is stored encrypted rather than hashed. The encryption key is derived from the
+service's secret key, which is not in the database: the database alone does not allow anybody to sign.
 """
-
-from __future__ import annotations
 
 import base64
 import hashlib
@@ -29,12 +27,12 @@ def encrypt(secret: str, service_secret: bytes) -> bytes:
 
 
 def decrypt(stored: bytes, service_secret: bytes) -> str:
-    """The secret; InvalidToken if it was stored under another key."""
+    """Decrypt a secret; raises InvalidToken if it was encrypted with another key."""
     return cipher_of(service_secret).decrypt(stored).decode()
 
 
 def sign(secret: str, message_id: str, timestamp: int, body: bytes) -> str:
-    """The signature of the convention.
+    """The signature of a delivery, as Standard Webhooks specifies it.
 
     >>> secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
     >>> sign(secret, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}')

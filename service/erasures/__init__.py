@@ -1,1 +1,1 @@
-"""Erasures: a person's request to be forgotten, followed to its receipt."""
+"""Erasures: from the request of a person to the receipt."""

@@ -1,87 +1,72 @@
-"""What a receipt looks like, for its readers: made by `core.erasure.report`, answered as it is stored."""
-
-from __future__ import annotations
+"""The shape of a receipt, for the OpenAPI document: `core.erasure.report` writes it, and it is returned as stored."""
 
 from typing import Any
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
-from core.erasure.report import FILES
-from core.tables.erasures import EventKind
-
-
-class FamiliarityAnswer(BaseModel):
-    """How well the person's examples can be told from never-seen ones by their losses; 0.5: not at all."""
-
-    before: float
-    after: float
+from core.erasure.report import FILES, Familiarity, TrailEntry, VersionFates
+from service.http.response_model import ResponseModel
 
 
-class DeletedAnswer(BaseModel):
-    """How much was deleted."""
+class DeletedResponse(ResponseModel):
+    """Numbers of deleted items."""
 
     examples: int | None = None
     files: int | None = Field(None, alias=FILES)
     versions: int | None = None
 
 
-class StayAnswer(BaseModel):
-    """Versions that stay, and why."""
-
-    versions: list[int]
-    why: str
-
-
-class VersionFatesAnswer(BaseModel):
-    """Which versions had to go for the person, and which stay."""
-
-    purged: list[int]
-    stay: list[StayAnswer]
-
-
-class ReceiptModelAnswer(BaseModel):
-    """What was done in one model. What was not done, or cannot be with the method, is left out."""
+class ReceiptModelResponse(ResponseModel):
+    """What was done in one model. Fields that do not apply to the method are left out."""
 
     model: str
     examples: int
-    method: str | None = Field(None, description='"adapted", "retrained", "withdrawn", "unknown" or "deleted".')
-    words: str | None = Field(None, description="How the model forgot, for people.")
-    version: int | None = Field(None, description="The version without the person.")
-    sha256: str | None = Field(None, description="Of its file.")
-    certificate: dict[str, Any] | None = Field(None, description="As that of the version.")
-    disagreement: float | None = Field(None, description="Share of predictions in which a full retrain differs.")
-    tolerance: float | None = Field(None, description="Of the bound, relative to the length of the weights.")
-    audit: FamiliarityAnswer | None = None
-    deleted: DeletedAnswer | None = None
-    versions: VersionFatesAnswer | None = None
-    checked: dict[str, int] | None = Field(None, description="What was looked for in the end: how much was left.")
+    """Number of the person's examples in this model."""
+    method: str | None = None
+    """`adapted`, `retrained`, `withdrawn`, `unknown` or `deleted`."""
+    words: str | None = None
+    """Description of the method in words."""
+    version: int | None = None
+    """The version that does not depend on the person's examples."""
+    sha256: str | None = None
+    """SHA-256 of that version's file."""
+    certificate: dict[str, Any] | None = None
+    """Certificate of that version."""
+    disagreement: float | None = None
+    """Fraction of predictions in which a full retrain differs from that version."""
+    tolerance: float | None = None
+    """Largest bound that the policy allows, relative to the length of the weights."""
+    audit: Familiarity | None = None
+    deleted: DeletedResponse | None = None
+    versions: VersionFates | None = None
+    checked: dict[str, int] | None = None
+    """Number of remaining items found in each place that was searched after the erasure."""
     database: str | None = None
+    """How deleted rows were removed from the database's files."""
     caches: str | None = None
-    kept_until: str | None = Field(None, description="When the last version that knew the person is purged.")
+    kept_until: str | None = None
+    """Date when the last version that was trained on the person's examples is purged."""
 
 
-class StepAnswer(BaseModel):
-    """What somebody did about the request."""
-
-    what: EventKind
-    by: str = Field(description="The id of the key.")
-    at: str
-
-
-class ReceiptAnswer(BaseModel):
-    """What was done for one person, without a word about who that is."""
+class ReceiptResponse(ResponseModel):
+    """Record of what was done for one erasure request. It does not identify the person."""
 
     number: int
     erasure: str
-    subject_token: str = Field(description="A keyed hash in place of the person.")
+    """Id of the erasure."""
+    subject_token: str
+    """Keyed hash in place of the person."""
     received_at: str
     due_at: str
     extended: bool
     late: bool
     completed_at: str
-    trail: list[StepAnswer]
-    found: int = Field(description="Examples.")
+    trail: list[TrailEntry]
+    """Actions on the request, in order."""
+    found: int
+    """Number of the person's examples."""
     statement: str
-    models: list[ReceiptModelAnswer]
-    previous: str = Field(description="The hash of the receipt before this one.")
+    models: list[ReceiptModelResponse]
+    previous: str
+    """Hash of the previous receipt."""
     sha256: str

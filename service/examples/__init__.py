@@ -1,1 +1,1 @@
-"""Examples: added in five formats, read back one by one or in pages."""
+"""Examples: add in five formats, list, correct, export."""

@@ -1,7 +1,7 @@
-"""What an Arrow stream says it will unpack to, read from its metadata before anything is unpacked.
+"""The decompressed size of an Arrow stream, read from its metadata before anything is decompressed.
 
-A compressed buffer begins with its unpacked length, which the reader allocates unseen. Where buffers are is told by a
-flatbuffer (Arrow's `Message.fbs`, `Schema.fbs`), of which a few fields are read here.
+A compressed buffer starts with its decompressed length, which Arrow's reader allocates without a check. The positions
+of buffers are in flatbuffers (Arrow's `Message.fbs` and `Schema.fbs`), of which this module reads a few fields.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import pyarrow as pa
 
 MAX_MESSAGES = 10_000
 SCHEMA, DICTIONARY, BATCH = 1, 2, 3
-"""Kinds of messages."""
+"""Types of messages."""
 VERSION_4 = 3
 
 
 class Sizes(NamedTuple):
-    """Of all messages of a stream together."""
+    """Totals over all messages of a stream."""
 
     rows: int
     unpacked: int
@@ -27,7 +27,7 @@ class Sizes(NamedTuple):
 
 
 class Table:
-    """A table of a flatbuffer: fields by their number, found through an index that tells where each is."""
+    """A table of a flatbuffer. Its fields are numbered; an index has the offset of each."""
 
     def __init__(self, data: bytes, position: int) -> None:
         self.data, self.position = data, position
@@ -35,39 +35,39 @@ class Table:
         self.index_size = number("<H", data, self.index)
 
     def place(self, field: int) -> int | None:
-        """Where a field is; None if it has its default."""
+        """Position of a field; None if it has its default value."""
         slot = 4 + 2 * field
         offset = number("<H", self.data, self.index + slot) if slot < self.index_size else 0
         return self.position + offset if offset else None
 
     def value(self, field: int, form: str) -> int:
-        found = self.place(field)
-        return 0 if found is None else number(form, self.data, found)
+        position = self.place(field)
+        return 0 if position is None else number(form, self.data, position)
 
     def follow(self, field: int) -> int | None:
-        """Where a field points to."""
-        found = self.place(field)
-        return None if found is None else found + number("<I", self.data, found)
+        """Position that a field points to."""
+        position = self.place(field)
+        return None if position is None else position + number("<I", self.data, position)
 
     def table(self, field: int) -> Table | None:
-        found = self.follow(field)
-        return None if found is None else Table(self.data, found)
+        position = self.follow(field)
+        return None if position is None else Table(self.data, position)
 
     def length(self, field: int) -> int:
-        """Of a vector."""
-        found = self.follow(field)
-        return 0 if found is None else number("<I", self.data, found)
+        """Length of a vector."""
+        position = self.follow(field)
+        return 0 if position is None else number("<I", self.data, position)
 
 
 def number(form: str, data: bytes, position: int) -> int:
     if position < 0:
         raise ValueError("an offset points before the message")
-    found: int = struct.unpack_from(form, data, position)[0]
-    return found
+    value: int = struct.unpack_from(form, data, position)[0]
+    return value
 
 
 def sizes_of(body: bytes) -> Sizes:
-    """ValueError, struct.error or an error of Arrow, if this is no Arrow stream."""
+    """The sizes of a stream. Raises ValueError, struct.error or an Arrow error if the body is not an Arrow stream."""
     rows = unpacked = columns = 0
     reader = pa.ipc.MessageReader.open_stream(pa.BufferReader(body))
     for count, message in enumerate(reader):
@@ -82,7 +82,7 @@ def sizes_of(body: bytes) -> Sizes:
             columns = header.length(1)
             continue
         if root.value(0, "<h") <= VERSION_4 and root.length(4):
-            raise ValueError("it is of a version of Arrow that hides how it is compressed")
+            raise ValueError("it uses an old version of the format that does not declare its compression")
         batch = header if kind == BATCH else header.table(1) if kind == DICTIONARY else None
         if batch is None:
             raise ValueError("a message is neither a schema nor data")
@@ -92,7 +92,7 @@ def sizes_of(body: bytes) -> Sizes:
 
 
 def unpacked_size(batch: Table, body: pa.Buffer | None) -> int:
-    """Bytes of all buffers of a batch."""
+    """Decompressed bytes of all buffers of a batch."""
     count = batch.length(2)
     if count == 0:
         return 0
@@ -101,7 +101,7 @@ def unpacked_size(batch: Table, body: pa.Buffer | None) -> int:
     spans = np.frombuffer(batch.data, "<i8", 2 * count, start + 4).reshape(count, 2)
     lengths = spans[:, 1]
     if (spans < 0).any() or (lengths > 2**48).any():
-        raise ValueError("a buffer has no possible length")
+        raise ValueError("a buffer has an invalid length")
     if batch.place(3) is None:  # not compressed
         return int(lengths.sum())
     data = memoryview(body) if body is not None else memoryview(b"")
@@ -110,6 +110,6 @@ def unpacked_size(batch: Table, body: pa.Buffer | None) -> int:
         if length:
             declared: int = struct.unpack_from("<q", data, offset)[0]
             if declared < -1 or declared > 2**48:
-                raise ValueError("a buffer has no possible length")
+                raise ValueError("a buffer has an invalid length")
             total += length if declared == -1 else declared
     return total

@@ -1,12 +1,12 @@
 """Endpoints of examples."""
 
-from __future__ import annotations
-
+import re
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Annotated
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Depends, Path, Query, Request
+from pydantic import BeforeValidator
 from sqlalchemy.orm import Session
 from starlette.responses import Response
 
@@ -18,201 +18,281 @@ from core.ledger.additions import LayoutChanged
 from core.ledger.batch import Batch
 from core.ledger.specs import layout_at, spec_at
 from core.models import catalog
+from core.models.fields import Moment
 from core.models.policy import policy_of
-from service import metrics
-from service.context import Context, ContextDep, RecentModel
+from service import counters
+from service.context import CachedModel, Context, ContextDep
 from service.examples import formats
-from service.examples.reader import FIELD
-from service.examples.reader import Reader as BodyReader
-from service.examples.schemas import BODY, ONE, AddedAnswer, ExampleAnswer, ReplacedAnswer, of_example
-from service.http.auth import AuthenticatedRoute, Caller, Ingester, Reader
-from service.http.pages import After, Limit, Page, page_of, parse_cursor
+from service.examples.readers import FIELD, ExampleReader, check_text
+from service.examples.schemas import BODY, ONE, AddedResponse, ExampleResponse, ReplacedResponse, of_example, of_pending
+from service.http.auth import Caller, Ingester, Reader
+from service.http.body_threads import run_for_body
+from service.http.pagination import After, Limit, Page, page_of, parse_cursor
 from service.http.problems import problem_responses
+from service.http.routes import AuthenticatedRoute
 from service.http.unit_of_work import UnitOfWork, Write
 from service.models.endpoints import Name
 from service.parsing.inputs import inputs_of
 from service.parsing.json_items import errors_of_one
-from service.threads import run_for_body
+from service.predictions.unlabelled import predict_unlabelled
+from service.predictions.version_cache import VersionCache
 
 router = APIRouter(prefix="/v1/models/{name}/examples", tags=["Examples"], route_class=AuthenticatedRoute)
 
 
-@router.post(
-    "", status_code=201, response_model=AddedAnswer, responses=problem_responses(404, 409, 413, 415), openapi_extra=BODY
-)
-async def add_examples(request: Request, name: Name, caller: Ingester, context: ContextDep, write: Write) -> Response:
-    """Add a batch of examples: JSON, NDJSON, CSV (header; columns id, subject, y, weight, split and the features), an
-    Arrow stream or Parquet (the same columns, or `x` as a list).
+Source = Annotated[
+    str | None,
+    Query(description="Source of all examples that name none: a load, a file, a system.", min_length=1, max_length=200),
+]
 
-    The same id with the same content again is counted under `duplicates`; with other content it is a conflict, and
-    nothing of the batch is stored. Without a `split` the id decides, by its hash and the policy's holdout share.
+
+@router.post(
+    "",
+    status_code=201,
+    response_model=AddedResponse,
+    responses=problem_responses(404, 409, 413, 415),
+    openapi_extra=BODY,
+)
+async def add_examples(
+    request: Request, name: Name, caller: Ingester, context: ContextDep, write: Write, source: Source = None
+) -> Response:
+    """Add a batch of examples: JSON, NDJSON, CSV (with a header; columns id, subject, y, weight, split, time, source
+    and the features), an Arrow stream or Parquet (the same columns, or `x` as a list).
+
+    An example with a known id and the same content is counted under `duplicates`; with different content it is a
+    conflict, and nothing of the batch is stored. If `split` is missing, it is derived from the policy's `holdout` and
+    a hash of the subject, or of the id if the example has no subject.
+
+    An example whose `y` is null is stored with the champion's prediction, and trained on once its label arrives.
     """
     kind, body = request.headers.get("content-type", ""), await request.body()
-    return await run_for_body(body, lambda: store(name, kind, body, caller, context, write))
+    versions = request.app.state.versions
+    return await run_for_body(body, lambda: store(name, kind, body, caller, versions, write, source))
 
 
-def store(name: str, kind: str, body: bytes, caller: Caller, context: Context, write: UnitOfWork) -> Response:
-    """Parse a body and add its examples; what the endpoint and the fast path do in a thread."""
-    return with_recent(
-        name,
-        caller,
-        context,
-        lambda model: store_in(name, model, read_body(model, context, kind, body), caller, context, write),
-    )
+def store(
+    name: str,
+    kind: str,
+    body: bytes,
+    caller: Caller,
+    versions: VersionCache,
+    write: UnitOfWork,
+    source: str | None = None,
+) -> Response:
+    """Parse a body and add its examples. Called in a thread by the endpoint and by the fast path.
+
+    `source` is that of all examples that name none.
+    """
+    context = write.context
+
+    def act(model: CachedModel) -> Response:
+        batch = read_body(model, context, kind, body, unlabelled=True)
+        if batch.unlabelled.any():
+            batch = predict_unlabelled(batch, name, model, caller, versions)
+        if source is not None:
+            check_text([source], "source", "source_invalid")
+            batch = replace(batch, sources=batch.sources_or([source] * len(batch)))
+        return store_in(name, model, batch, caller, context, write)
+
+    return with_cached_model(name, caller, context, act)
 
 
-def with_recent(name: str, caller: Caller, context: Context, act: Callable[[RecentModel], Response]) -> Response:
-    """Do something with a model as it was a moment ago; again, if that one is gone."""
-    model = find_recent(name, caller, context)
+def with_cached_model(name: str, caller: Caller, context: Context, act: Callable[[CachedModel], Response]) -> Response:
+    """Call `act` with the cached model, and again with the current model if the cache was outdated."""
+    model = find_cached_model(name, caller, context)
     try:
         return act(model)
     except NotFound as error:
         if error.code != "model_not_found":
             raise
-        # perhaps deleted and made anew by another process, with another schema
+        # another process may have deleted the model and created it again with a different schema
         context.models.clear()
-        again = find_recent(name, caller, context)
-        if again.id == model.id:
+        current = find_cached_model(name, caller, context)
+        if current.id == model.id:
             raise
-        return act(again)
+        return act(current)
     except (LayoutChanged, Invalid):
-        # perhaps by another process: what was sent is read as the model is now
+        # another process may have changed the input or the target: parse the body for the current model
         context.models.clear()
-        again = find_recent(name, caller, context)
-        if (again.id, again.layout) == (model.id, model.layout):
+        current = find_cached_model(name, caller, context)
+        if (current.id, current.layout_position) == (model.id, model.layout_position):
             raise
-        return act(again)
+        return act(current)
 
 
-def read_body(model: RecentModel, context: Context, kind: str, body: bytes, id: str | None = None) -> Batch:
-    """The batch of a body, or of that of one example, whose id is in the path."""
+def read_body(
+    model: CachedModel, context: Context, kind: str, body: bytes, id: str | None = None, unlabelled: bool = False
+) -> Batch:
+    """The batch of a body; with `id`, the body is one example whose id is in the path."""
     settings = context.settings
-    reader = BodyReader(
-        model.spec, settings.max_batch, settings.max_body_bytes, settings.secret, settings.caseless_subjects
+    reader = ExampleReader(
+        model.spec, settings.max_batch, settings.max_body_bytes, settings.secret, settings.caseless_subjects, unlabelled
     )
-    return replace(formats.read(reader, kind, body, id), layout=model.layout)
+    return replace(formats.read(reader, kind, body, id), layout_position=model.layout_position)
 
 
 def store_in(
-    name: str, model: RecentModel, batch: Batch, caller: Caller, context: Context, write: UnitOfWork
+    name: str, model: CachedModel, batch: Batch, caller: Caller, context: Context, write: UnitOfWork
 ) -> Response:
     def within(act: Callable[[Session], ledger.Added]) -> Response:
-        return write(caller.credential, 201, lambda session: answer_of(act(session)))
+        return write(caller.credential, 201, lambda session: to_response(act(session)))
 
-    # only an answer that is kept for repetitions needs the request's own transaction
-    stored = ledger.add(context.database, model.id, model.share, batch, None if write.key is None else within)
-    metrics.count_unseen(name, inputs_of(model.spec).count_other(batch.x))
+    # only a response that is stored for an Idempotency-Key needs the transaction of the request
+    stored = ledger.add(context.database, model.id, model.holdout, batch, None if write.key is None else within)
+    counters.count_unseen(name, inputs_of(model.spec).count_other(batch.x))
     if isinstance(stored, Response):
         return stored
-    return Response(answer_of(stored).model_dump_json(), 201, media_type="application/json")
+    return Response(to_response(stored).model_dump_json(), 201, media_type="application/json")
 
 
-def answer_of(added: ledger.Added) -> AddedAnswer:
-    metrics.EXAMPLES.labels("accepted").inc(added.accepted)
-    metrics.EXAMPLES.labels("duplicate").inc(added.duplicates)
-    return AddedAnswer(**vars(added))
+def to_response(added: ledger.Added) -> AddedResponse:
+    counters.EXAMPLES.labels("accepted").inc(added.accepted)
+    counters.EXAMPLES.labels("duplicate").inc(added.duplicates)
+    return AddedResponse(**vars(added))
 
 
-def find_recent(name: str, caller: Caller, context: Context) -> RecentModel:
-    """A model as it was a moment ago."""
-    found = context.models.get(name)
-    if found is None or (caller.models is not None and name not in caller.models):
+def find_cached_model(name: str, caller: Caller, context: Context) -> CachedModel:
+    """The model from the cache, at most `cache_seconds` old, or from the database."""
+    cached = context.models.get(name)
+    if cached is None or (caller.models is not None and name not in caller.models):
         with context.database.read() as session:
             model = catalog.find(session, name, caller.models)
-            spec = spec_at(session, model.id, model.spec, model.layout)
-            found = RecentModel(model.id, spec, model.layout, policy_of(model).holdout)
-        context.models.put(name, found)
-    return found
+            spec = spec_at(session, model.id, model.spec, model.layout_position)
+            policy = policy_of(model)
+            cached = CachedModel(model.id, spec, model.layout_position, policy.holdout_draw, policy.challenger)
+        context.models.put(name, cached)
+    return cached
 
 
 NUMBERS_PER_PAGE = 200_000
-"""Numbers on one page of examples: without a limit, a page of images could take gigabytes."""
+"""Limit of the numbers on one page of examples: a page of images could take gigabytes."""
 
 
-@router.get("", response_model=Page[ExampleAnswer], responses=problem_responses(404))
+def require_date(text: str) -> str:
+    """Reject numbers, which would otherwise be read as seconds since 1970."""
+    if not re.match(r"\d{4}-\d\d-\d\d", text, re.ASCII):
+        raise ValueError("must be an RFC 3339 time, such as 2026-03-01T09:00:00Z")
+    return text
+
+
+@dataclass
+class ExampleQuery:
+    """The query parameters that choose examples."""
+
+    state: Annotated[Literal["active", "quarantined"], Query(description="`quarantined`: examples in quarantine.")] = (
+        "active"
+    )
+    label: Annotated[
+        Literal["pending"] | None, Query(description="`pending`: examples without a label, ordered by id.")
+    ] = None
+    source: Annotated[str | None, Query(description="Only examples from this source.", max_length=200)] = None
+    split: Annotated[Literal["train", "holdout"] | None, Query(description="Only one part of the examples.")] = None
+    since: Annotated[
+        Moment | None,
+        BeforeValidator(require_date),
+        Query(description="Only examples whose event time, or else time of arrival, is not earlier."),
+    ] = None
+
+    def to_filter(self) -> queries.ExampleFilter:
+        holdout = None if self.split is None else self.split == "holdout"
+        return queries.ExampleFilter(self.state == "quarantined", self.source, holdout, self.since)
+
+
+@router.get("", response_model=Page[ExampleResponse], responses=problem_responses(404))
 def list_examples(
-    name: Name, caller: Reader, context: ContextDep, limit: Limit = 100, after: After = None
-) -> Page[ExampleAnswer]:
-    """The examples in force, in the order they came. A page of large ones is shorter than `limit`."""
+    name: Name,
+    caller: Reader,
+    context: ContextDep,
+    chosen: Annotated[ExampleQuery, Depends()],
+    limit: Limit = 100,
+    after: After = None,
+) -> Page[ExampleResponse]:
+    """List the active examples in the order of their positions. A page of large examples is shorter than `limit`."""
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)
         layout = layout_at(session, model.id, model.head)
         limit = max(1, min(limit, NUMBERS_PER_PAGE // inputs_of(layout.spec).width))
-        rows = queries.page_examples(session, model, parse_cursor(after, 0), limit + 1)
+        if chosen.label == "pending":
+            waiting = queries.page_pending(session, model, after or "", limit + 1, chosen.to_filter())
+            return page_of(waiting, limit, lambda row: of_pending(row, layout), lambda row: row.id)
+        rows = queries.page_examples(session, model, parse_cursor(after, 0), limit + 1, chosen.to_filter())
         return page_of(rows, limit, lambda row: of_example(row, layout), lambda row: row.position)
 
 
-Id = Annotated[str, Path(max_length=200, examples=["a1"])]
+Id = Annotated[str, Path(description="Id of the example.", max_length=200, examples=["a1"])]
 
 
 @router.put(
     "",
     status_code=202,
-    response_model=ReplacedAnswer,
+    response_model=ReplacedResponse,
     responses=problem_responses(404, 409, 413, 415),
     openapi_extra=BODY,
 )
 async def replace_examples(
     request: Request, name: Name, caller: Ingester, context: ContextDep, write: Write
 ) -> Response:
-    """Correct a batch of examples in force, in any form in which they can be added: all of them, or none.
+    """Correct a batch of active examples, all or none, in any format in which examples can be added.
 
-    Each is replaced by the one with its id, at a position of its own; what is so already stays. Without a `subject`, a
-    `weight` or a `split` it keeps its own.
+    Each example replaces the one with the same id, at a new position; identical content changes nothing. An example
+    keeps its `subject`, `weight` and `split` where these are missing.
     """
     kind, body = request.headers.get("content-type", ""), await request.body()
 
-    def act(model: RecentModel) -> Response:
+    def act(model: CachedModel) -> Response:
         return replace_in(name, model, read_body(model, context, kind, body), caller, write)
 
-    return await run_for_body(body, lambda: with_recent(name, caller, context, act))
+    return await run_for_body(body, lambda: with_cached_model(name, caller, context, act))
 
 
 @router.put(
     "/{id:path}",
     status_code=202,
-    response_model=ReplacedAnswer,
+    response_model=ReplacedResponse,
     responses=problem_responses(404, 409, 413, 415),
     openapi_extra=ONE,
 )
 async def replace_example(
     request: Request, name: Name, id: Id, caller: Ingester, context: ContextDep, write: Write
 ) -> Response:
-    """Correct an example in force: it is replaced by this one, which has its id, at one position of the ledger.
+    """Correct an active example: replace its content at one new position of the ledger, and adapt the model.
 
-    The model is adapted to it. The same content again does nothing. Without a `subject`, a `weight` or a `split` it
-    keeps its own.
+    Identical content changes nothing. The example keeps its `subject`, `weight` and `split` where these are missing.
     """
     kind, body = request.headers.get("content-type", ""), await request.body()
 
-    def act(model: RecentModel) -> Response:
+    def act(model: CachedModel) -> Response:
         if not id or not id.isprintable():
-            raise NotFound("example_not_found", "There is no such example in force.")
+            raise NotFound("example_not_found", "The example does not exist.")
         with errors_of_one(FIELD):
             return replace_in(name, model, read_body(model, context, kind, body, id), caller, write)
 
-    return await run_for_body(body, lambda: with_recent(name, caller, context, act))
+    return await run_for_body(body, lambda: with_cached_model(name, caller, context, act))
 
 
-def replace_in(name: str, recent: RecentModel, batch: Batch, caller: Caller, write: UnitOfWork) -> Response:
-    """Replace examples, and have the model adapted, in one transaction."""
+def replace_in(name: str, cached: CachedModel, batch: Batch, caller: Caller, write: UnitOfWork) -> Response:
+    """Replace examples and enqueue an adaptation in one transaction."""
 
-    def correct(session: Session) -> ReplacedAnswer:
+    def correct(session: Session) -> ReplacedResponse:
         model = catalog.find(session, name, caller.models, lock=True)
-        if model.id != recent.id:
-            raise NotFound("model_not_found", "There is no such model.")
+        if model.id != cached.id:
+            raise NotFound("model_not_found", "The model does not exist.")
         replaced = ledger.replace_examples(session, model, batch)
         job = queue.enqueue_adaptation(session, model, write.request_id) if replaced.replaced else None
-        metrics.EXAMPLES.labels("replaced").inc(replaced.replaced)
-        metrics.count_unseen(name, inputs_of(recent.spec).count_other(batch.x))
-        return ReplacedAnswer(**vars(replaced), position=model.head, job=job)
+        counters.EXAMPLES.labels("replaced").inc(replaced.replaced)
+        counters.count_unseen(name, inputs_of(cached.spec).count_other(batch.x))
+        return ReplacedResponse(**vars(replaced), position=model.head, job=job)
 
     return write(caller.credential, 202, correct)
 
 
-@router.get("/{id:path}", response_model=ExampleAnswer, responses=problem_responses(404))
-def show_example(name: Name, id: Id, caller: Reader, context: ContextDep) -> ExampleAnswer:
-    """One example in force, by the caller's id."""
+@router.get("/{id:path}", response_model=ExampleResponse, responses=problem_responses(404))
+def show_example(name: Name, id: Id, caller: Reader, context: ContextDep) -> ExampleResponse:
+    """Get an active example, or one without a label, by its id."""
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)
-        return of_example(queries.find_example(session, model, id), layout_at(session, model.id, model.head))
+        layout = layout_at(session, model.id, model.head)
+        waiting = queries.find_pending(session, model, id)
+        if waiting is not None:
+            return of_pending(waiting, layout)
+        return of_example(queries.find_example(session, model, id), layout)

@@ -1,6 +1,4 @@
-"""Examples as JSON objects: in one body, or one on each line."""
-
-from __future__ import annotations
+"""Examples as JSON objects: a JSON body, or one object per line (NDJSON)."""
 
 import re
 import secrets
@@ -15,16 +13,16 @@ from numpy.typing import NDArray
 
 from core.errors import AmendError, Invalid, Malformed
 from core.ledger.batch import Batch
-from service.examples.reader import FIELD, Reader, check_text
-from service.parsing import json_items, weights
+from service.examples.readers import FIELD, ExampleReader, OptionalColumns, check_text
+from service.parsing import json_items, times, weights
 from service.parsing.targets import Targets
 
 LIFTED = secrets.randbelow(2**62)
-"""What stands for an input that was cut out of a text: nothing that a caller could write there by chance."""
+"""Placeholder for an input that was cut out of a text; random, so that no caller can send it."""
 
 
 class Decoders(NamedTuple):
-    """Of a whole JSON body, of JSON lines, and of an example whose id is known."""
+    """Decoders of a JSON body, of a JSON line, and of one example without its id."""
 
     body: msgspec.json.Decoder[Any]
     line: msgspec.json.Decoder[Any]
@@ -33,13 +31,15 @@ class Decoders(NamedTuple):
 
 @lru_cache(maxsize=256)
 def decoders(x: Any) -> Decoders:
-    """Decoders of examples whose input is decoded to `x`."""
+    """Decoders of examples whose input has the type `x`."""
     content: list[tuple[str, Any] | tuple[str, Any, Any]] = [
         ("x", x),
-        ("y", bool | int | float | str),
+        ("y", bool | int | float | str | None),
         ("subject", str | None, None),
         ("split", Literal["train", "holdout"] | None, None),
         ("weight", float | None, None),
+        ("time", str | None, None),
+        ("source", str | None, None),
     ]
     example = msgspec.defstruct("Example", [("id", str), *content], forbid_unknown_fields=True, gc=False)
     one = msgspec.defstruct("Content", content, forbid_unknown_fields=True)
@@ -47,15 +47,15 @@ def decoders(x: Any) -> Decoders:
     return Decoders(msgspec.json.Decoder(body), msgspec.json.Decoder(example), msgspec.json.Decoder(one))
 
 
-def read_json(reader: Reader, body: bytes) -> Batch:
+def read_json(reader: ExampleReader, body: bytes) -> Batch:
     def decode(x: Any, text: bytes) -> list[Any]:
-        found: list[Any] = decode_or_refuse(lambda: decoders(x).body.decode(text)).examples
-        return found
+        examples: list[Any] = decode_or_refuse(lambda: decoders(x).body.decode(text)).examples
+        return examples
 
     if len(body) <= json_items.MAX_UNSPLIT_BYTES:
         return from_objects(reader, body, decode)
-    if found := lift_inputs(reader, body, decode):
-        return assemble(reader, *found)
+    if lifted := lift_inputs(reader, body, decode):
+        return assemble(reader, *lifted)
     parts = json_items.pieces(
         body,
         FIELD,
@@ -67,30 +67,30 @@ def read_json(reader: Reader, body: bytes) -> Batch:
     return read_parts(reader, parts, decode)
 
 
-def read_ndjson(reader: Reader, body: bytes) -> Batch:
+def read_ndjson(reader: ExampleReader, body: bytes) -> Batch:
     def decode(x: Any, text: bytes) -> list[Any]:
-        found: list[Any] = decode_or_refuse(lambda: decoders(x).line.decode_lines(text), FIELD)
-        return found
+        examples: list[Any] = decode_or_refuse(lambda: decoders(x).line.decode_lines(text), FIELD)
+        return examples
 
     if len(body) <= json_items.MAX_UNSPLIT_BYTES:
         return from_objects(reader, body, decode)
     return read_parts(reader, json_items.lines(body, FIELD, reader.inputs.max_commas), decode)
 
 
-def read_one(reader: Reader, id: str, body: bytes) -> Batch:
-    """The batch of one example, whose id is not in the body."""
+def read_one(reader: ExampleReader, id: str, body: bytes) -> Batch:
+    """The batch of one example whose id is not in the body."""
 
     def decode(x: Any, text: bytes) -> list[Any]:
-        found = decode_or_refuse(lambda: decoders(x).content.decode(text))
-        return [decoders(x).line.type(id=id, **msgspec.structs.asdict(found))]
+        content = decode_or_refuse(lambda: decoders(x).content.decode(text))
+        return [decoders(x).line.type(id=id, **msgspec.structs.asdict(content))]
 
     if len(body) > json_items.CHUNK_BYTES:
         json_items.check_item(body, FIELD, 0, reader.inputs.max_commas)
     return from_objects(reader, body, decode)
 
 
-def read_parts(reader: Reader, parts: Iterator[bytes], decode: Callable[[Any, bytes], list[Any]]) -> Batch:
-    """The batch of a body that comes in parts."""
+def read_parts(reader: ExampleReader, parts: Iterator[bytes], decode: Callable[[Any, bytes], list[Any]]) -> Batch:
+    """The batch of a body that is decoded part by part."""
     batches: list[Batch] = []
     total = 0
     for part in parts:
@@ -107,18 +107,34 @@ def read_parts(reader: Reader, parts: Iterator[bytes], decode: Callable[[Any, by
         np.concatenate([batch.y for batch in batches]),
         [split for batch in batches for split in batch.splits],
         weights=join_weights(batches),
+        times=join_times(batches),
+        sources=join_sources(batches),
     )
 
 
 def join_weights(batches: Sequence[Batch]) -> NDArray[np.float64] | None:
-    """Those of several batches; None where none of them says any."""
+    """The weights of several batches; None if no batch has weights."""
     if all(batch.weights is None for batch in batches):
         return None
     return np.concatenate([np.full(len(b), np.nan) if b.weights is None else b.weights for b in batches])
 
 
+def join_times(batches: Sequence[Batch]) -> NDArray[np.datetime64] | None:
+    """The times of several batches; None if no example has one."""
+    if all(batch.times is None for batch in batches):
+        return None
+    return np.concatenate([np.full(len(b), "NaT", "M8[us]") if b.times is None else b.times for b in batches])
+
+
+def join_sources(batches: Sequence[Batch]) -> list[str | None] | None:
+    """The sources of several batches; None if no example has one."""
+    if all(batch.sources is None for batch in batches):
+        return None
+    return [source for batch in batches for source in (batch.sources or [None] * len(batch))]
+
+
 EXPECTED = {"split": "must be 'train' or 'holdout'"}
-"""What fields must be of which there are few values."""
+"""Messages for fields with few permitted values."""
 
 
 def decode_or_refuse(
@@ -127,7 +143,7 @@ def decode_or_refuse(
     code: str = "example_invalid",
     messages: Mapping[str, str] = EXPECTED,
 ) -> Any:
-    """Decode by msgspec; its errors become ours, at a location that begins with `location`."""
+    """Call a msgspec decoder and translate its errors; `location` is the first part of their location."""
     try:
         return decode()
     except msgspec.ValidationError as error:
@@ -154,19 +170,19 @@ TYPES = {
 
 
 def translate_message(message: str) -> str:
-    """An error message of msgspec, for callers.
+    """Translate an error message of msgspec.
 
     >>> translate_message("Expected `bool | float | null`, got `str`")
     'must be a number, true or false, or null'
     >>> translate_message("Object missing required field `y`")
     '`y` is missing'
     """
-    if found := re.match(r"Object missing required field (`.*`)$", message):
-        return f"{found[1]} is missing"
-    if found := re.match(r"Object contains unknown field (`.*`)$", message):
-        return f"{found[1]} is not known here"
-    found = re.match(r"Expected `([^`]*)`(, got `[^`]*`)?$", message)
-    kinds = [TYPES.get(kind) for kind in found[1].split(" | ")] if found else [None]
+    if match := re.match(r"Object missing required field (`.*`)$", message):
+        return f"{match[1]} is missing"
+    if match := re.match(r"Object contains unknown field (`.*`)$", message):
+        return f"unknown field {match[1]}"
+    match = re.match(r"Expected `([^`]*)`(, got `[^`]*`)?$", message)
+    kinds = [TYPES.get(kind) for kind in match[1].split(" | ")] if match else [None]
     if None in kinds:
         return message
     # numbers and texts first, null last
@@ -183,39 +199,47 @@ def parse_path(path: str) -> tuple[str | int, ...]:
     return tuple(name or int(index) for name, index in steps)
 
 
-def from_objects(reader: Reader, body: bytes, decode: Callable[[Any, bytes], list[Any]], whole: bool = True) -> Batch:
-    """The batch of decoded objects. `decode` takes what inputs shall be decoded to, and the text."""
+def from_objects(
+    reader: ExampleReader, body: bytes, decode: Callable[[Any, bytes], list[Any]], whole: bool = True
+) -> Batch:
+    """The batch of a text. `decode` takes the type to decode inputs to, and the text."""
 
     def decode_counted(x: Any) -> list[Any]:
-        found = decode(x, body)
-        reader.check_size(len(found), whole)
-        return found
+        examples = decode(x, body)
+        reader.check_size(len(examples), whole)
+        return examples
 
-    found = lift_inputs(reader, body, decode) or reader.inputs.read(decode_counted, lambda example: example.x, FIELD)
-    return assemble(reader, *found)
+    decoded = lift_inputs(reader, body, decode) or reader.inputs.read(decode_counted, lambda example: example.x, FIELD)
+    return assemble(reader, *decoded)
 
 
-def assemble(reader: Reader, examples: Sequence[Any], x: NDArray[Any]) -> Batch:
-    """The batch of decoded objects whose inputs are read."""
-    y = Targets(reader.spec["target"]).from_json([e.y for e in examples], FIELD)
+def assemble(reader: ExampleReader, examples: Sequence[Any], x: NDArray[Any]) -> Batch:
+    """The batch of decoded objects and their inputs."""
+    y = Targets(reader.spec["target"]).from_json([e.y for e in examples], FIELD, reader.unlabelled)
     given_weights = weights.from_json([e.weight for e in examples], FIELD)
     ids = [e.id for e in examples]
     try:
         given = pa.array(ids, pa.string())
-    except UnicodeEncodeError:  # half characters, which are not printable
+    except UnicodeEncodeError:  # lone surrogates, which are not printable
         check_text(ids, "id", "id_invalid")
         raise
-    subjects, splits = [e.subject for e in examples], [e.split for e in examples]
-    return reader.batch(given, subjects, splits, x, y, given_weights)
+    optional = OptionalColumns(
+        subjects=[e.subject for e in examples],
+        splits=[e.split for e in examples],
+        weights=given_weights,
+        times=times.from_texts([e.time for e in examples], FIELD),
+        sources=[e.source for e in examples],
+    )
+    return reader.batch(given, x, y, optional)
 
 
 def lift_inputs(
-    reader: Reader, body: bytes, decode: Callable[[Any, bytes], list[Any]]
+    reader: ExampleReader, body: bytes, decode: Callable[[Any, bytes], list[Any]]
 ) -> tuple[Sequence[Any], Any] | None:
-    """Objects and their inputs, if the inputs are lists of numbers as most programs write them; else None.
+    """The decoded objects and their inputs, if the inputs are lists of numbers in the usual notation; otherwise None.
 
-    The lists are most of the text. Cut out, they are read in bulk, and the rest of the text is soon decoded.
-    `"x":[` cannot stand inside a string, where its second quote would be escaped.
+    Most of the text is lists of numbers. They are cut out and parsed in bulk, which leaves little text to decode.
+    `"x":[` cannot occur inside a string, where its quotes would be escaped.
     """
     inputs = reader.inputs
     key = next((key for key in (b'"x":[', b'"x": [') if inputs.reads_raw and key in body[:4096]), None)

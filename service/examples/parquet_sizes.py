@@ -1,33 +1,31 @@
-"""What a Parquet file will unpack to, by the header of each of its pages, before anything is unpacked.
+"""The decompressed size of a Parquet file, read from the headers of its pages before anything is decompressed.
 
-The footer tells sizes, too, but the reader believes the pages. Both are in Thrift's compact protocol, and read here:
-where a footer is damaged, pyarrow's own look at its columns ends the process.
+The footer has sizes too, but Parquet readers trust the pages. Both use Thrift's compact protocol. This module parses it
+without pyarrow, because a damaged footer can crash the process there.
 """
-
-from __future__ import annotations
 
 from typing import Any, NamedTuple
 
 MAX_FOOTER_BYTES = 4 * 2**20
-"""Far more than that of 10 000 columns; a reader makes objects of it that are many times as large."""
+"""Far more than 10 000 columns need. The objects that a reader creates from a footer are many times as large."""
 MAX_PAGES = 50_000
 DELTA_BYTE_ARRAY = 7
-"""An encoding in which each text repeats a part of the one before: a page of any length can hide behind it."""
+"""An encoding in which a text repeats a part of the previous one, so that a small page can decode to any size."""
 DATA, DICTIONARY, DATA_2 = 5, 7, 8
-"""Fields of a page's header: what is special to a data page, a dictionary, a data page of version 2."""
+"""Fields of a page header for data pages, dictionary pages and data pages of version 2."""
 TRUE, FALSE, BYTE, DOUBLE, BINARY, LIST, SET, STRUCT = 1, 2, 3, 7, 8, 9, 10, 12
 MAX_DEPTH = 16
 
 
 class Sizes(NamedTuple):
-    """Of all pages together."""
+    """Totals over all pages."""
 
     unpacked: int
     values: int
 
 
 class ThriftReader:
-    """Reads a struct of the compact protocol: values by the number of their field."""
+    """Reads structs of the compact protocol as dictionaries by field number."""
 
     def __init__(self, data: bytes, position: int) -> None:
         self.data, self.position = data, position
@@ -79,36 +77,36 @@ class ThriftReader:
             if count > len(self.data) - self.position:
                 raise ValueError("a list is longer than the file")
             return [self.value(inner, depth + 1) for _ in range(count)]
-        raise ValueError("it has a kind of field that no such file has")
+        raise ValueError("it has a field of an unknown type")
 
 
 def sizes_of(body: bytes) -> Sizes:
-    """ValueError or IndexError, if footer and pages are not as the format has them."""
+    """The sizes of a file. Raises ValueError or IndexError if footer or pages are invalid."""
     length = int.from_bytes(body[-8:-4], "little")
     if length > min(MAX_FOOTER_BYTES, len(body) - 12):
-        raise ValueError(f"its footer has more than {MAX_FOOTER_BYTES} bytes, or more than the file")
+        raise ValueError(f"its footer is larger than {MAX_FOOTER_BYTES} bytes or than the file")
     try:
         return add_up(body, ThriftReader(body, len(body) - 8 - length).struct())
-    except (AttributeError, TypeError):  # a number where a struct should be, and the like
+    except (AttributeError, TypeError):  # such as a number instead of a struct
         raise ValueError("its footer is damaged") from None
 
 
 def add_up(body: bytes, footer: dict[int, Any]) -> Sizes:
-    """The sizes of all pages of all columns of all groups of rows that the footer knows of."""
+    """The sizes of all pages that the footer lists."""
     if bytes(footer.get(6) or b"").startswith(b"parquet-cpp version"):
-        raise ValueError("it was written by a version whose files are not what they say; write it anew")
+        raise ValueError("it was written by an unsupported old version of parquet-cpp; use a newer version")
     unpacked = values = pages = 0
     for group in footer.get(4, ()):
         for chunk in group.get(1, ()):
             entry = chunk.get(3, {})
             start, packed = entry.get(9, 0), entry.get(7, 0)
-            if 0 < entry.get(11, 0) < start:  # the dictionary stands before the data
+            if 0 < entry.get(11, 0) < start:  # the dictionary precedes the data
                 start = entry[11]
-            if start == 0:  # no page can be there: a column without values
+            if start == 0:  # a column without values has no pages
                 continue
             position, end = start, start + packed
             if not 0 <= start <= end <= len(body):
-                raise ValueError("a column lies outside of the file")
+                raise ValueError("a column is outside the file")
             while position < end:
                 pages += 1
                 if pages > MAX_PAGES:
@@ -119,7 +117,7 @@ def add_up(body: bytes, footer: dict[int, Any]) -> Sizes:
 
 
 def page_at(body: bytes, position: int) -> tuple[int, int, int]:
-    """Where the page ends that begins at a position, its unpacked size, and how many values it has."""
+    """End, decompressed size and number of values of the page at a position."""
     reader = ThriftReader(body, position)
     header = reader.struct()
     size: Any = header.get(2)
@@ -127,10 +125,7 @@ def page_at(body: bytes, position: int) -> tuple[int, int, int]:
     kinds = {field: header[field] for field in (DATA, DICTIONARY, DATA_2) if isinstance(header.get(field), dict)}
     counts = [kind.get(1) for kind in kinds.values()] or [0]
     if not all(isinstance(n, int) and 0 <= n < 2**31 for n in (size, packed, *counts)):
-        raise ValueError("a page has no possible size")
+        raise ValueError("a page has an invalid size")
     if DELTA_BYTE_ARRAY in (kinds.get(DATA, {}).get(2), kinds.get(DATA_2, {}).get(4)):
-        raise ValueError(
-            "a column is encoded as DELTA_BYTE_ARRAY, whose size shows only when it is unpacked; "
-            "write it plain, or with a dictionary"
-        )
+        raise ValueError("a column uses the encoding DELTA_BYTE_ARRAY, which is not supported; use plain or dictionary")
     return reader.position + packed, size, max(counts)

@@ -1,17 +1,19 @@
-"""Bodies and answers about examples. Bodies are parsed by `formats`; what stands here documents them."""
+"""Request and response bodies about examples. Request bodies are parsed by `formats`; here they are documented."""
 
-from __future__ import annotations
-
+from datetime import datetime
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from core.ledger.layouts import Layout
+from core.ledger.pending import inputs_of as pending_inputs
 from core.ledger.queries import StoredExample
-from core.tables.ledger import Example
+from core.models.fields import is_none
+from core.tables.ledger import Example, PendingExample
 from service.examples.formats import FORMATS, JSON
-from service.http.bodies import Schema, describe_body
+from service.http.body_schemas import Schema, describe_body
+from service.http.response_model import ResponseModel
 from service.parsing.inputs import inputs_of
 from service.parsing.targets import Targets
 from service.parsing.weights import MAX_WEIGHT
@@ -26,19 +28,29 @@ EXAMPLE: Schema = {
             "type": ["string", "null"],
             "minLength": 1,
             "maxLength": 200,
-            "description": "The person it is about; stored as a keyed hash only.",
+            "description": "Person that the example is about. Only a keyed hash of it is stored.",
         },
         "x": {
             "anyOf": [{"type": "array"}, {"type": "object"}],
             "description": "A list of numbers, channels of rows of pixels, or a value for each column.",
         },
-        "y": {"type": ["integer", "number", "string", "boolean"]},
+        "y": {
+            "type": ["integer", "number", "string", "boolean", "null"],
+            "description": "The label; null if it is not known yet.",
+        },
         "split": {"enum": ["train", "holdout", None]},
         "weight": {
             "type": ["number", "null"],
             "exclusiveMinimum": 0,
             "maximum": MAX_WEIGHT,
-            "description": "How many times it counts, in training and in figures; null: once.",
+            "description": "How many times the example counts, in training and in metrics; 1 if it is null.",
+        },
+        "time": {"type": ["string", "null"], "format": "date-time", "description": "Event time, RFC 3339."},
+        "source": {
+            "type": ["string", "null"],
+            "minLength": 1,
+            "maxLength": 200,
+            "description": "The load, file or system it came from. Examples can be listed and removed by source.",
         },
     },
 }
@@ -73,53 +85,98 @@ CONTENT: Schema = {
     "properties": {name: field for name, field in EXAMPLE["properties"].items() if name != "id"},
 }
 ONE: Schema = {
-    "requestBody": {
-        "required": True,
-        "content": {JSON: {"schema": CONTENT, "example": {"x": [0.1, 0.2, 0.3], "y": 0}}},
-    }
+    "requestBody": {"required": True, "content": {JSON: {"schema": CONTENT, "example": {"x": [0.1, 0.2, 0.3], "y": 0}}}}
 }
 
 
-class AddedAnswer(BaseModel):
-    """What came of a batch. A batch is stored whole or not at all."""
+class AddedResponse(ResponseModel):
+    """Result of adding a batch of examples. A batch is stored completely or not at all."""
 
-    accepted: int
-    duplicates: int = Field(description="Examples that were there already, with the same content.")
-    first_position: int | None
-    last_position: int | None
-
-
-class ReplacedAnswer(BaseModel):
-    """What came of a correction. All examples of a request are corrected, or none."""
-
-    replaced: int
-    unchanged: int = Field(description="Examples that were as they were given already; nothing happens to them.")
-    position: int = Field(description="The last position that it took, one for each replaced; the head if none.")
-    job: str | None = Field(
-        description="Adapts the model to it. Null if nothing was replaced, while there is no version to adapt, and"
-        " while the model is held: `resume` has it done."
-    )
+    accepted: int = 0
+    """Number of examples that were stored, with or without a label."""
+    duplicates: int = 0
+    """Number of examples that had been stored before, with the same content."""
+    first_position: int | None = None
+    """First position that the batch took in the ledger; null if it took none, as examples without a label do."""
+    last_position: int | None = None
 
 
-class ExampleAnswer(BaseModel):
-    """A stored example. Its subject is not shown: only a keyed hash of it is stored."""
+class ReplacedResponse(ResponseModel):
+    """Result of a correction. All examples of a request are corrected, or none."""
+
+    replaced: int = 0
+    """Number of examples that were replaced."""
+    unchanged: int = 0
+    """Number of examples that already had the given content."""
+    position: int = 0
+    """Last position that the correction took in the ledger, one for each replaced example; the head if it took none."""
+    job: str | None = None
+    """Id of the job that adapts the model; null if nothing was replaced, while there is no version to adapt, and while
+    the model is held."""
+
+
+class RecordedPredictionResponse(ResponseModel):
+    """A prediction that was made before the label of an example is known."""
+
+    version: int
+    """Number of the version that predicted."""
+    mean: float | list[float]
+    """Predicted mean; for several classes, the probability of each."""
+
+
+class ExampleResponse(ResponseModel):
+    """A stored example. Its subject is not included: only a keyed hash of it is stored."""
 
     id: str
     x: Any
-    y: int | float | str
+    """A list of numbers, channels of rows of pixels, or a value for each column."""
+    y: int | float | str | None
+    """Null if the example has no label yet."""
     split: Literal["train", "holdout"]
-    weight: float = Field(description="How many times it counts.")
-    position: int
+    weight: float
+    """How many times the example counts."""
+    position: int | None
+    """Position in the ledger; null if the example has no label yet."""
+    time: datetime | None = Field(None, exclude_if=is_none)
+    """Event time."""
+    source: str | None = Field(None, exclude_if=is_none)
+    """Load, file or system that the example came from."""
+    prediction: RecordedPredictionResponse | None = Field(None, exclude_if=is_none)
+    """What was predicted for an example without a label when it arrived."""
 
 
-def of_example(row: Example | StoredExample, layout: Layout) -> ExampleAnswer:
+def of_example(row: Example | StoredExample, layout: Layout) -> ExampleResponse:
     inputs = inputs_of(layout.spec)
     y, x = layout.content(row.position, row.y, row.x)
-    return ExampleAnswer(
+    return ExampleResponse(
         id=row.id,
         x=inputs.to_json(np.frombuffer(x, inputs.dtype)),
         y=Targets(layout.spec["target"]).to_json(y),
         split="holdout" if row.holdout else "train",
         weight=1.0 if row.weight is None else row.weight,
         position=row.position,
+        time=row.time,
+        source=row.source,
     )
+
+
+def of_pending(row: PendingExample, layout: Layout) -> ExampleResponse:
+    return ExampleResponse(
+        id=row.id,
+        x=inputs_of(layout.spec).to_json(pending_inputs([row], layout)[0]),
+        y=None,
+        split="holdout" if row.holdout else "train",
+        weight=1.0 if row.weight is None else row.weight,
+        position=None,
+        time=row.time,
+        source=row.source,
+        prediction=of_prediction(row.version, row.mean),
+    )
+
+
+def of_prediction(version: int | None, mean: bytes | None) -> RecordedPredictionResponse | None:
+    """A recorded prediction, if there is one."""
+    if version is None or mean is None:
+        return None
+    numbers = np.frombuffer(mean, "<f8").tolist()
+    return RecordedPredictionResponse(version=version, mean=numbers[0] if len(numbers) == 1 else numbers)

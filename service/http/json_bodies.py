@@ -1,6 +1,4 @@
-"""Bodies of JSON that become Python objects as a whole: all but examples and predictions."""
-
-from __future__ import annotations
+"""JSON bodies that are parsed as a whole: those of all endpoints except examples and predictions."""
 
 import json
 from typing import Any
@@ -11,11 +9,11 @@ from starlette.types import Message, Scope
 from core.errors import Invalid, Malformed
 
 MAX_JSON_BYTES = 8 * 2**20
-"""Of such a body: as objects it is many times as large."""
+"""Limit for such a body. Its Python objects are many times as large."""
 
 
 class ReadRequest(Request):
-    """A request whose body is there already."""
+    """A request whose body was already read, and perhaps parsed."""
 
     def __init__(self, scope: Scope, body: bytes, parsed: Any = None) -> None:
         async def receive() -> Message:
@@ -29,29 +27,29 @@ class ReadRequest(Request):
 
 
 def parse_json(body: bytes) -> Any:
-    """What a body says; Invalid if a field is there twice, of which nobody knows which one is meant."""
+    """Parse a body. Raises Invalid for a repeated field, because it is ambiguous which value is meant."""
     try:
-        return json.loads(body, object_pairs_hook=without_repetition)
+        return json.loads(body, object_pairs_hook=refuse_repetition)
     except (ValueError, RecursionError):
         raise Malformed("body_malformed", "The body is not valid JSON.") from None
 
 
-def without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+def refuse_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         names = [name for name, _ in pairs]
         repeated = next(name for name in names if names.count(name) > 1)
-        raise Invalid.at((repeated,), "request_invalid", "is there more than once")
-    return found
+        raise Invalid.at((repeated,), "request_invalid", "was given more than once")
+    return fields
 
 
 def refuse_fields(body: bytes) -> None:
-    """Invalid if a body says something to an endpoint that takes none."""
+    """Raise Invalid if an endpoint without a body received one."""
     try:
-        found = parse_json(body) if body.strip() else None
+        content = parse_json(body) if body.strip() else None
     except Malformed:
-        found = body
-    if isinstance(found, dict) and found:
-        raise Invalid.at((next(iter(found)),), "request_invalid", "is not known here; this takes no body")
-    if found not in (None, {}):
-        raise Invalid("request_invalid", "This takes no body.")
+        content = body
+    if isinstance(content, dict) and content:
+        raise Invalid.at((next(iter(content)),), "request_invalid", "unknown field; this endpoint takes no body")
+    if content not in (None, {}):
+        raise Invalid("request_invalid", "This endpoint takes no body.")

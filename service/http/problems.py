@@ -1,6 +1,4 @@
-"""Every error as RFC 9457 `application/problem+json`, with a stable code. Nothing of the inside is shown."""
-
-from __future__ import annotations
+"""All errors as RFC 9457 `application/problem+json` with a stable code and without internal details."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -13,12 +11,12 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
-from starlette.routing import compile_path
 
 from core import errors
 from core.errors import LocatedError
-from core.models.complaints import describe
-from service.http.bodies import Schema
+from core.models.validation_messages import describe
+from service.http.body_schemas import Schema
+from service.http.fastapi_internals import matches_path
 
 STATUS: dict[type[errors.AmendError], int] = {
     errors.Malformed: 400,
@@ -39,26 +37,26 @@ log = structlog.get_logger()
 
 
 class FieldProblem(BaseModel):
-    """One bad place in a request."""
+    """An invalid field of a request."""
 
-    loc: list[str | int] = Field(description="The way to it, the index of a bad example included.")
+    loc: list[str | int] = Field(description="Path of the field, including the index of the example in a batch.")
     msg: str
 
 
 class Problem(BaseModel):
-    """What went wrong, for programs (`code`) and for people (`detail`)."""
+    """An error, described for programs (`code`) and for people (`detail`)."""
 
     type: str = Field(examples=["about:blank"])
     title: str
     status: int
     detail: str
-    code: str = Field(description="A stable word.", examples=["model_not_found"])
+    code: str = Field(description="Stable identifier of the kind of error.", examples=["model_not_found"])
     errors: list[FieldProblem] | None = None
-    error: str | None = Field(None, description="Under `/v2`, as the protocol asks for: the detail.")
+    error: str | None = Field(None, description="Copy of `detail`, under `/v2` only.")
 
 
 def problem_responses(*statuses: int) -> dict[int | str, Schema]:
-    """The error answers of an endpoint, for its OpenAPI entry; some every endpoint has."""
+    """OpenAPI entries for the error responses of an endpoint; some statuses are common to all endpoints."""
     schema = {"content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
     return {
         status: {"description": HTTPStatus(status).phrase, **schema}
@@ -87,12 +85,12 @@ def respond(
             for one in located
         ]
     if request is not None and request.url.path.startswith("/v2"):
-        body["error"] = body["detail"]  # what clients of the Open Inference Protocol read
+        body["error"] = body["detail"]  # for clients of the Open Inference Protocol
     return JSONResponse(body, status, headers, media_type=MEDIA_TYPE)
 
 
 def readable(text: str) -> str:
-    """Text that can be sent whatever the caller put into it (JSON can smuggle half characters)."""
+    """Text that can always be encoded: JSON strings may contain lone surrogates."""
     return text[:1000].encode("utf-8", "backslashreplace").decode()
 
 
@@ -103,29 +101,29 @@ def on_amend_error(request: Request | None, error: Exception) -> Response:
     if isinstance(error, errors.TooMany):
         headers = {"Retry-After": str(error.seconds)}
     if status == 503:
-        log.warning("unavailable", code=error.code, exc_info=error)
+        log.warning("service_unavailable", code=error.code, exc_info=error)
     return respond(status, error.code, error.detail, error.errors, headers, request)
 
 
 def on_invalid_request(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    found = error.errors()
-    if any(problem["type"] == "json_invalid" for problem in found):
+    invalid = error.errors()
+    if any(problem["type"] == "json_invalid" for problem in invalid):
         return respond(400, "body_malformed", "The body is not valid JSON.", request=request)
     located: list[LocatedError] = [
-        {"loc": location_in(error.body, problem), "msg": describe(problem)} for problem in found[:100]
+        {"loc": location_in(error.body, problem), "msg": describe(problem)} for problem in invalid[:100]
     ]
     first = located[0]
     path = ".".join(str(step) for step in first["loc"]) or "body"
-    # the same code as where the policy alone is changed
+    # the same code as for PATCH, which changes the policy alone
     code = "policy_invalid" if first["loc"][:1] == ["policy"] else "request_invalid"
-    if first["loc"][:1] == ["loss"] and found[0]["type"] == "union_tag_invalid":
+    if first["loc"][:1] == ["loss"] and invalid[0]["type"] == "union_tag_invalid":
         code = "loss_unknown"
     return respond(422, code, f"{path}: {first['msg']}", located, request=request)
 
 
 def location_in(body: Any, problem: dict[str, Any]) -> list[str | int]:
-    """The location of a problem as the caller knows it, without the names of the alternatives that were tried there."""
+    """The location of a problem in the body, without the union members that pydantic adds to the path."""
     start, *steps = problem["loc"]
     if start != "body":
         return list(problem["loc"])
@@ -133,7 +131,7 @@ def location_in(body: Any, problem: dict[str, Any]) -> list[str | int]:
     for i, step in enumerate(steps):
         there = isinstance(step, int) if isinstance(body, list) else isinstance(body, dict) and step in body
         if there and isinstance(body, dict) and not isinstance(body[step], dict | list) and steps[i + 1 :][:1]:
-            there = steps[i + 1] not in body  # else an alternative has the name of one of its own fields
+            there = steps[i + 1] not in body  # otherwise the union member has the name of one of its fields
         if there:
             body = body[step] if isinstance(body, dict) or step < len(body) else None
         if there or (i == len(steps) - 1 and problem["type"] == "missing"):
@@ -151,22 +149,20 @@ def on_http_error(request: Request | None, error: Exception) -> Response:
 
 
 def methods_of(request: Request) -> set[str]:
-    """All that can be done with a path; the framework's own answer names the methods of one route only."""
+    """All methods of a path. Starlette's own response names the methods of one route only."""
     paths: dict[str, Schema] = request.app.openapi()["paths"]
-    matching = (path for path in paths if compile_path(path)[0].match(request.url.path))
+    matching = (path for path in paths if matches_path(path, request.url.path))
     return {method.upper() for path in matching for method in paths[path]}
 
 
 def on_disconnect(_request: Request, _error: Exception) -> Response:
-    # nobody reads this; the request broke off and nothing of it was stored
-    return respond(400, "body_incomplete", "The request broke off before its end.")
+    # no client receives this; nothing of the request was stored
+    return respond(400, "body_incomplete", "The connection closed before the request was complete.")
 
 
-def on_bug(request: Request | None, _error: Exception) -> Response:
-    # logged around everything, where the request's id is known
-    return respond(
-        500, "internal_error", "Something is wrong with the service; its log has the details.", request=request
-    )
+def on_unhandled_exception(request: Request | None, _error: Exception) -> Response:
+    # RequestLog logs the exception, with the id of the request
+    return respond(500, "internal_error", "Internal error. The log of the service has the details.", request=request)
 
 
 def install(app: FastAPI) -> None:
@@ -174,4 +170,4 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, on_invalid_request)
     app.add_exception_handler(HTTPException, on_http_error)
     app.add_exception_handler(ClientDisconnect, on_disconnect)
-    app.add_exception_handler(Exception, on_bug)
+    app.add_exception_handler(Exception, on_unhandled_exception)

@@ -1,10 +1,10 @@
-"""HTTP with limits that the server itself has none of: how large headers may be, how long a caller may take, how many
-connections there may be. A stranger needs no key to send headers, so what they cost is bounded here.
+"""Limits that uvicorn lacks: the size of headers, the time a client may take, the number of connections. Sending
+headers requires no API key, so their cost is bounded here.
 
-Times are those of the caller alone: while we read nothing, or have yet to ask for the body, nobody is hung up on.
+Only the client's time counts: no connection is closed while the service itself is not reading, or has not yet asked for
+the body. This module subclasses a protocol of uvicorn whose methods are not a public interface
+(`tests/service/test_framework_internals.py`).
 """
-
-from __future__ import annotations
 
 import asyncio
 from functools import lru_cache
@@ -17,11 +17,11 @@ from core.settings import Settings
 from service.http import problems
 
 MAX_HEAD_BYTES = 2**16
-"""Of the address and the headers together; also of what is neither header nor body, such as the ends of chunks."""
+"""Limit for URL and headers together, and for bytes that are neither header nor body, such as chunk ends."""
 MIN_BYTES_PER_SECOND = 500
-"""Of a body. Slower than a modem; without a limit, a body that trickles in byte by byte would never end."""
+"""Minimum rate of a body, slower than a modem. Without it, a client could send a body byte by byte forever."""
 DRAIN_SECONDS = 120
-"""For the rest of a body that was answered before its end: most callers read the answer when they have sent all."""
+"""Time to read the rest of a body after an early response: most clients read the response only after sending all."""
 
 
 @lru_cache(maxsize=1)
@@ -34,15 +34,15 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
-        self.patience = settings().client_patience
+        self.patience = settings().client_timeout
         self._deadline: float | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.TimerHandle | None = None
         self._unused = 0
-        """Bytes since the last that made a difference."""
+        """Bytes received since the last complete header or body data."""
         self._begun = False
         self._body_since: float | None = None
-        """When the headers of the request were complete whose body is awaited."""
+        """When the headers of the current request were complete; None if no body is awaited."""
         self._body_size = 0
         self._drain_until = 0.0
         self._too_large = False
@@ -50,7 +50,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         if len(self.connections) > settings().max_connections:
-            self.refuse(503, "too_many_connections", "There are too many connections at the moment; try again.")
+            self.refuse(503, "too_many_connections", "Too many open connections. Try again later.")
             return
         self.expect(self.loop.time() + self.patience)
 
@@ -67,10 +67,10 @@ class LimitedProtocol(HttpToolsProtocol):
         super().data_received(data)
         if self._unused > MAX_HEAD_BYTES and not self.transport.is_closing():
             self.refuse_head()
-        elif self._deadline is None and self._unused:  # neither a request nor the end of one
+        elif self._deadline is None and self._unused:  # neither the start nor the end of a request
             self.expect(self.loop.time() + self.patience)
 
-    # what the parser finds
+    # callbacks of the parser
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -108,10 +108,10 @@ class LimitedProtocol(HttpToolsProtocol):
             self._drain_until = self.loop.time() + DRAIN_SECONDS
             self.expect(self.loop.time() + self.patience)
 
-    # time
+    # deadlines
 
     def expect(self, deadline: float) -> None:
-        """Hang up at a time, unless something comes before it."""
+        """Close the connection at this time unless the client sends something first."""
         self._deadline = deadline
         if self._timer is not None and self._timer.when() > deadline:
             self._timer.cancel()
@@ -120,7 +120,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._timer = self.loop.call_at(deadline, self.check_deadline)
 
     def check_deadline(self) -> None:
-        """Whether the time is up."""
+        """Close the connection if the deadline has passed."""
         self._timer = None
         if self._deadline is None or self.transport.is_closing():
             return
@@ -133,14 +133,14 @@ class LimitedProtocol(HttpToolsProtocol):
         elif now < self._deadline:
             self.expect(self._deadline)
         elif (in_body and answering and not self.cycle.response_started) or (self._begun and not in_body):
-            what = "body" if in_body else "headers"
-            self.refuse(408, "request_too_slow", f"The {what} of the request did not come in time.")
+            part = "body" if in_body else "headers"
+            self.refuse(408, "request_too_slow", f"Timed out waiting for the {part} of the request.")
         else:
             self.transport.close()
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        # who does not read an answer keeps it in our memory
+        # a client that does not read its response keeps it in our memory
         self._writing = self.loop.call_later(max(self.patience, 60), self.transport.abort)
 
     def resume_writing(self) -> None:
@@ -148,25 +148,25 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._writing is not None:
             self._writing.cancel()
 
-    # answers of our own
+    # error responses
 
     def send_400_response(self, msg: str) -> None:
         if self._too_large:
             self.refuse_head()
         else:
-            self.refuse(400, "request_malformed", "This is not HTTP/1.1.")
+            self.refuse(400, "request_malformed", "The request is not valid HTTP/1.1.")
 
     def refuse_head(self) -> None:
-        self.refuse(431, "headers_too_large", f"The address and headers of a request may have {MAX_HEAD_BYTES} bytes.")
+        self.refuse(431, "headers_too_large", f"URL and headers exceed the limit of {MAX_HEAD_BYTES} bytes.")
 
     def refuse(self, status: int, code: str, detail: str) -> None:
-        """Answer in the way of all errors, and hang up."""
+        """Send an error response and close the connection."""
         body = bytes(problems.respond(status, code, detail).body)
         head = (
             f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: {problems.MEDIA_TYPE}\r\n"
             f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
         )
-        answered = self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete
-        if not answered:  # in the middle of another answer this would be read as a part of it
+        responding = self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete
+        if not responding:  # otherwise the client would read it as part of the other response
             self.transport.write(head.encode() + body)
         self.transport.close()

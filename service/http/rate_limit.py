@@ -1,11 +1,9 @@
-"""How many requests a key may send in a second; off unless set.
+"""Rate limit per API key, in requests per second; off by default.
 
-Counted in this process alone. A count that all processes share would have every prediction wait for a broker that it
-does without today, and fail with it. The processes of one service share the limit evenly instead, as the system shares
-requests among them; every further host has a limit of its own.
+Each process counts on its own. A shared counter would make every prediction depend on the broker. Instead the limit is
+divided by the number of processes, because the system distributes requests among them evenly. Each host has its own
+limit.
 """
-
-from __future__ import annotations
 
 import math
 import time
@@ -13,25 +11,25 @@ import time
 from core.errors import TooMany
 
 BURST_SECONDS = 10.0
-"""Seconds whose requests may come at once, after as long without any."""
+"""A key that was idle this long may send the requests of as many seconds at once."""
 
 
 class RateLimit:
-    """One per process. Only the event loop asks, so nothing need be locked."""
+    """One per process. Only the event loop uses it, so it needs no lock."""
 
     def __init__(self, per_second: float) -> None:
         self.pause = 1 / per_second if per_second else 0.0
         self._even: dict[str, float] = {}
-        """When a key would have sent all that it did, had it kept to the pause. There are as many as keys."""
+        """For each key, the time at which it would have sent its requests at the permitted rate."""
 
     def admit(self, key_id: str) -> None:
-        """Count a request of a key; TooMany, uncounted, if there were too many."""
+        """Count a request of a key. Raises TooMany, without counting it, above the limit."""
         if not self.pause:
             return
         moment = time.monotonic()
         even = max(self._even.get(key_id, 0.0), moment)
         ahead = even + self.pause - moment - max(BURST_SECONDS, self.pause)
         if ahead > 0:
-            message = "This key has sent too many requests; Retry-After says in how many seconds the next may come."
+            message = "Rate limit exceeded for this API key. Retry after the number of seconds in Retry-After."
             raise TooMany("rate_limited", message, math.ceil(ahead))
         self._even[key_id] = even + self.pause

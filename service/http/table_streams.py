@@ -1,6 +1,4 @@
-"""Tables of any length as answers: Arrow streams and Parquet files, sent while they are written."""
-
-from __future__ import annotations
+"""Responses with tables of any length: Arrow streams and Parquet files, sent while they are written."""
 
 import io
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,23 +15,24 @@ MEDIA_TYPES: dict[Format, str] = {
     "parquet": "application/vnd.apache.parquet",
 }
 CONTENT: dict[str, Any] = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in MEDIA_TYPES.values()}
-"""What OpenAPI says of them, as bodies and as answers."""
+"""OpenAPI description of both formats, for requests and responses."""
 
 
 def choose_format(
     request: Request,
     format: Annotated[
-        Format | None, Query(description="Missing: Parquet, if `Accept` asks for it; else an Arrow stream.")
+        Format | None,
+        Query(description="Format of the response. Default: Parquet if `Accept` names it, otherwise an Arrow stream."),
     ] = None,
 ) -> Format:
     return format or ("parquet" if MEDIA_TYPES["parquet"] in request.headers.get("accept", "") else "arrow")
 
 
-AnswerFormat = Annotated[Format, Depends(choose_format)]
+ResponseFormat = Annotated[Format, Depends(choose_format)]
 
 
 class OutgoingFile(io.RawIOBase):
-    """A file that is written and sent at the same time: it keeps what was not sent yet."""
+    """A file that is sent while it is written: it buffers only the bytes not yet sent."""
 
     def __init__(self) -> None:
         self.waiting: list[bytes] = []
@@ -51,7 +50,7 @@ class OutgoingFile(io.RawIOBase):
         return len(self.waiting[-1])
 
     def take(self) -> bytes:
-        """What was written since."""
+        """The bytes written since the last call."""
         taken, self.waiting = b"".join(self.waiting), []
         return taken
 
@@ -59,17 +58,17 @@ class OutgoingFile(io.RawIOBase):
 def stream(
     tables: Iterable[pa.Table], schema: pa.Schema, form: Format, name: str, about: Mapping[str, str]
 ) -> StreamingResponse:
-    """The answer: tables of this schema, one after the other, as a file of this name."""
+    """A response with tables of this schema, one after the other, as a file of this name."""
     headers = {"Content-Disposition": f'attachment; filename="{name}.{form}"'}
     content = write(tables, schema.with_metadata(dict(about)), form)
     return StreamingResponse(content, headers=headers, media_type=MEDIA_TYPES[form])
 
 
 def write(tables: Iterable[pa.Table], schema: pa.Schema, form: Format) -> Iterator[bytes]:
-    """The bytes of a stream or a file, as they come."""
+    """The bytes of a stream or a file, while it is written."""
     out = OutgoingFile()
-    made = pa.ipc.new_stream(out, schema) if form == "arrow" else pa.parquet.ParquetWriter(out, schema)
-    with made as writer:
+    opened = pa.ipc.new_stream(out, schema) if form == "arrow" else pa.parquet.ParquetWriter(out, schema)
+    with opened as writer:
         for table in tables:
             writer.write_table(table.replace_schema_metadata(schema.metadata))
             yield out.take()

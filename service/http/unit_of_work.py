@@ -1,6 +1,4 @@
-"""One transaction for each request that writes, answered from its record when the request is repeated."""
-
-from __future__ import annotations
+"""One transaction per writing request, and the stored response for a repeated one (Idempotency-Key)."""
 
 import hashlib
 import re
@@ -23,7 +21,7 @@ KEY_PATTERN = re.compile(r"[\x21-\x7e]{1,255}")
 
 
 class UnitOfWork:
-    """Runs what a request does in one transaction: all of it is stored, its answer included, or nothing."""
+    """Runs a request in one transaction: everything is stored, including the response, or nothing."""
 
     def __init__(self, context: Context, request_id: str, key: str | None, fingerprint: bytes) -> None:
         self.context = context
@@ -36,10 +34,10 @@ class UnitOfWork:
         age = timedelta(hours=self.context.settings.idempotency_hours)
         with self.context.database.write() as session:
             if request and (first := idempotency.claim(session, request, age)):
-                release_locks_early(session)  # what is repeated may not be on disk yet: this waits for it
+                release_locks_early(session)  # committing waits until the first request is on disk
                 return Response(first[1], first[0], {"Idempotent-Replayed": "true"}, "application/json")
-            made = act(session)
-            body = made if isinstance(made, bytes) else made.model_dump_json().encode()
+            result = act(session)
+            body = result if isinstance(result, bytes) else result.model_dump_json().encode()
             if request:
                 idempotency.store(session, request, status, body)
             enqueued = session.info.get("message_enqueued")
@@ -52,15 +50,15 @@ async def get_unit_of_work(
     request: Request,
     idempotency_key: Annotated[
         str | None,
-        Header(description="A word of your choice; the same request with the same word is carried out once."),
+        Header(description="Key that you choose. A repeated request with the same key returns the first response."),
     ] = None,
 ) -> UnitOfWork:
     fingerprint = b""
     if idempotency_key is not None:
         if not KEY_PATTERN.fullmatch(idempotency_key):
             raise Invalid("idempotency_key_invalid", "An Idempotency-Key has 1 to 255 visible ASCII characters.")
-        what = f"{request.method} {request.url.path} {request.headers.get('content-type')}\n".encode()
-        fingerprint = hashlib.sha256(what + await request.body()).digest()
+        identity = f"{request.method} {request.url.path} {request.headers.get('content-type')}\n".encode()
+        fingerprint = hashlib.sha256(identity + await request.body()).digest()
     return UnitOfWork(context_of(request), request.state.request_id, idempotency_key, fingerprint)
 
 

@@ -1,1 +1,1 @@
-"""Jobs: asked for, watched, cancelled."""
+"""Jobs: start, watch, cancel."""

@@ -1,1 +1,1 @@
-"""Models: created, described, given another policy, deleted; and changed in regularizer, architecture or loss."""
+"""Models: create, describe, change, hold, import weights, delete."""

@@ -1,7 +1,5 @@
 """Endpoints of models."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from fastapi import APIRouter, Path
@@ -9,15 +7,15 @@ from sqlalchemy.orm import Session
 from starlette.responses import Response
 
 from core import ledger
-from core.erasure import deleted_models
-from core.jobs import holds, queue
+from core.jobs import queue, resumption
 from core.kprior.model.spec import loss_of
-from core.ledger.specs import page_changes, spec_at, value_before, with_part
-from core.models import catalog
-from core.models.building import check_buildable, check_class_weight
+from core.ledger.specs import page_changes, restore_columns, spec_at, value_before, with_part
+from core.lifecycle import model_deletion
+from core.models import catalog, holds
 from core.models.policy import patch, policy_of
 from core.models.schema_changes import compare_columns
 from core.models.training import check_removal, training_of
+from core.models.validation import check_buildable, check_class_weight, check_segments
 from core.tables.ledger import ChangeKind
 from core.tables.models import Model
 from core.tables.versions import Version
@@ -25,146 +23,168 @@ from core.tracking.links import model_page
 from core.versions.orphans import sweep
 from core.versions.queries import champion_of, is_withdrawn
 from service.context import Context, ContextDep
-from service.http.auth import Admin, AuthenticatedRoute, Reader
-from service.http.pages import After, Limit, Page, page_of, parse_cursor
+from service.http.auth import Admin, Reader
+from service.http.pagination import After, Limit, Page, page_of, parse_cursor
 from service.http.problems import problem_responses
+from service.http.routes import AuthenticatedRoute
 from service.http.unit_of_work import Write
 from service.models.schemas import (
-    ChangeAnswer,
-    ChangedAnswer,
-    Counts,
-    HeldAnswer,
-    ModelAnswer,
+    ChangedResponse,
+    ChangeResponse,
+    CountsResponse,
+    HeldResponse,
     ModelChange,
-    ModelMlflowAnswer,
+    ModelMlflowResponse,
+    ModelResponse,
     NewModel,
     PolicyPatch,
-    ResumedAnswer,
+    ResumedResponse,
     of_change,
 )
 
 router = APIRouter(prefix="/v1/models", tags=["Models"], route_class=AuthenticatedRoute)
 
-Name = Annotated[str, Path(description="The model's name.", max_length=63, examples=["churn"])]
+Name = Annotated[str, Path(description="Name of the model.", max_length=63, examples=["churn"])]
 
 
-def hold_answer(model: Model) -> HeldAnswer | None:
+def of_hold(model: Model) -> HeldResponse | None:
     if model.held_at is None:
         return None
-    return HeldAnswer(since=model.held_at, why=model.held_why or "", by=model.held_by or "")
+    return HeldResponse(since=model.held_at, reason=model.held_reason or "", by=model.held_by or "")
 
 
-def mlflow_answer(model: Model, champion: Version | None, pages: str) -> ModelMlflowAnswer | None:
-    """Once a version was told of: before that MLflow has no such page."""
-    told = pages and champion is not None and champion.mlflow
-    return ModelMlflowAnswer(url=model_page(pages, model.name)) if told else None
+def of_mlflow(model: Model, champion: Version | None, pages: str) -> ModelMlflowResponse | None:
+    """Link to MLflow; None until the champion is published there."""
+    published = pages and champion is not None and champion.mlflow
+    return ModelMlflowResponse(url=model_page(pages, model.name)) if published else None
 
 
-def model_answer(session: Session, model: Model, context: Context) -> ModelAnswer:
+def of_counts(model: Model) -> CountsResponse:
+    return CountsResponse(
+        train=model.train_count,
+        holdout=model.holdout_count,
+        removed=model.removed_count,
+        quarantined=model.quarantined_count,
+        unlabelled=model.pending_count,
+    )
+
+
+def covered_position(model: Model, champion: Version | None) -> int:
+    """The last change that the champion reflects."""
+    if champion is None:
+        return 0
+    return max(champion.position, model.covered_position if champion.number == model.tip else 0)
+
+
+def of_model(session: Session, model: Model, context: Context) -> ModelResponse:
     spec = spec_at(session, model.id, model.spec, model.head)
     champion = champion_of(session, model)
-    return ModelAnswer.model_validate(
+    return ModelResponse.model_validate(
         {
             **spec,
             "loss": loss_of(spec),
             "name": model.name,
             "training": model.training,
             "policy": model.policy,
-            "counts": Counts(train=model.train_count, holdout=model.holdout_count, removed=model.removed_count),
+            "counts": of_counts(model),
             "head": model.head,
             "champion": model.champion,
             "withdrawn": is_withdrawn(session, model),
-            "pending": model.head - (champion.position if champion else 0),
-            "held": hold_answer(model),
-            "mlflow": mlflow_answer(model, champion, context.settings.mlflow_pages),
+            "pending": model.head - covered_position(model, champion),
+            "held": of_hold(model),
+            "mlflow": of_mlflow(model, champion, context.settings.mlflow_pages),
             "created_at": model.created_at,
         }
     )
 
 
-@router.post("", status_code=201, response_model=ModelAnswer, responses=problem_responses(409))
+@router.post("", status_code=201, response_model=ModelResponse, responses=problem_responses(409))
 def create_model(body: NewModel, caller: Admin, context: ContextDep, write: Write) -> Response:
-    """Create a model. It is trained by its first adaptation."""
+    """Create a model. Its first adaptation trains it."""
     spec = body.plain()
     check_class_weight(spec)
     check_buildable(spec, context.settings.max_parameters)
     check_removal(spec, body.training)
+    check_segments(body.policy, spec)
 
-    def create(session: Session) -> ModelAnswer:
+    def create(session: Session) -> ModelResponse:
         if caller.models is not None and body.name not in caller.models:
             caller.require_all_models()
-        return model_answer(session, catalog.create(session, body.name, spec, body.training, body.policy), context)
+        return of_model(session, catalog.create(session, body.name, spec, body.training, body.policy), context)
 
     return write(caller.credential, 201, create)
 
 
-@router.get("", response_model=Page[ModelAnswer], responses=problem_responses())
-def list_models(caller: Reader, context: ContextDep, limit: Limit = 100, after: After = None) -> Page[ModelAnswer]:
-    """The models that this key can see, by name."""
+@router.get("", response_model=Page[ModelResponse], responses=problem_responses())
+def list_models(caller: Reader, context: ContextDep, limit: Limit = 100, after: After = None) -> Page[ModelResponse]:
+    """List the models that the key can see, by name."""
     with context.database.read() as session:
         found = catalog.page(session, caller.models, after or "", limit + 1)
-        return page_of(found, limit, lambda model: model_answer(session, model, context), lambda model: model.name)
+        return page_of(found, limit, lambda model: of_model(session, model, context), lambda model: model.name)
 
 
-@router.get("/{name}", response_model=ModelAnswer, responses=problem_responses(404))
-def show_model(name: Name, caller: Reader, context: ContextDep) -> ModelAnswer:
-    """Spec, policy, counts, head position, champion and pending changes."""
+@router.get("/{name}", response_model=ModelResponse, responses=problem_responses(404))
+def show_model(name: Name, caller: Reader, context: ContextDep) -> ModelResponse:
+    """Get a model: spec, policy, counts, head position, champion and pending changes."""
     with context.database.read() as session:
-        return model_answer(session, catalog.find(session, name, caller.models), context)
+        return of_model(session, catalog.find(session, name, caller.models), context)
 
 
-@router.patch("/{name}", response_model=ModelAnswer, responses=problem_responses(404))
-def change_policy(name: Name, body: PolicyPatch, caller: Admin, context: ContextDep) -> ModelAnswer:
-    """Change some fields of the policy; the others stay."""
+@router.patch("/{name}", response_model=ModelResponse, responses=problem_responses(404))
+def change_policy(name: Name, body: PolicyPatch, caller: Admin, context: ContextDep) -> ModelResponse:
+    """Change fields of the policy. Fields that are not given keep their values."""
     with context.database.write() as session:
         model = catalog.find(session, name, caller.models, lock=True)
-        model.policy = patch(policy_of(model), body.policy).plain()
-        return model_answer(session, model, context)
+        policy = patch(policy_of(model), body.policy)
+        if "segments" in body.policy:
+            check_segments(policy, spec_at(session, model.id, model.spec, model.head))
+        model.policy = policy.plain()
+        return of_model(session, model, context)
 
 
 @router.delete("/{name}", status_code=204, response_class=Response, responses=problem_responses(404))
 def delete_model(name: Name, caller: Admin, context: ContextDep) -> None:
-    """Delete a model and everything it owns: examples, versions, jobs, files."""
+    """Delete a model with its examples, versions, jobs and files."""
     with context.database.write() as session:
         model = catalog.find(session, name, caller.models, lock=True)
-        deleted_models.delete_model(session, model)
+        model_deletion.delete_model(session, model)
     context.models.clear()
-    # after the commit: files without a model are orphans, a model without its files would be broken
+    # After the commit: files without a model are harmless orphans, a model without its files is broken.
     sweep(context.database, context.store)
 
 
-@router.post("/{name}/hold", response_model=ModelAnswer, responses=problem_responses(404, 409))
+@router.post("/{name}/hold", response_model=ModelResponse, responses=problem_responses(404, 409))
 def hold_model(name: Name, caller: Admin, write: Write) -> Response:
-    """Stop what is done by itself: no adaptation, retrain or promotion until `resume`. What comes meanwhile is kept and
-    waits; adaptations and retrains that are asked for make candidates; erasures are carried out all the same.
+    """Stop automatic adaptations, retrains and promotions until `resume`. Examples and changes are stored meanwhile;
+    requested adaptations and retrains produce candidates; erasures are processed as usual.
     """
 
-    def hold(session: Session) -> ModelAnswer:
+    def hold(session: Session) -> ModelResponse:
         model = catalog.find(session, name, caller.models, lock=True)
-        holds.hold(session, model, "held by hand", caller.key_id)
-        return model_answer(session, model, write.context)
+        holds.hold(session, model, "held manually", caller.key_id)
+        return of_model(session, model, write.context)
 
     return write(caller.credential, 200, hold)
 
 
-@router.post("/{name}/resume", response_model=ResumedAnswer, responses=problem_responses(404, 409))
+@router.post("/{name}/resume", response_model=ResumedResponse, responses=problem_responses(404, 409))
 def resume_model(name: Name, caller: Admin, write: Write) -> Response:
-    """End a hold: the policy is carried out again, and what is due by now begins at once."""
+    """End a hold. The policy applies again, and work that is due starts at once."""
 
-    def resume(session: Session) -> ResumedAnswer:
+    def resume(session: Session) -> ResumedResponse:
         model = catalog.find(session, name, caller.models, lock=True)
-        job = holds.resume(session, model, write.request_id)
-        return ResumedAnswer(**dict(model_answer(session, model, write.context)), job=job)
+        job = resumption.resume(session, model, write.request_id)
+        return ResumedResponse(**dict(of_model(session, model, write.context)), job=job)
 
     return write(caller.credential, 200, resume)
 
 
-@router.get("/{name}/changes", response_model=Page[ChangedAnswer], responses=problem_responses(404))
+@router.get("/{name}/changes", response_model=Page[ChangeResponse], responses=problem_responses(404))
 def list_changes(
     name: Name, caller: Reader, context: ContextDep, limit: Limit = 100, after: After = None
-) -> Page[ChangedAnswer]:
-    """Changes of regularizer, architecture, loss, input and target, and corrections of examples, the newest first.
-    Examples that were added or removed are not among them.
+) -> Page[ChangeResponse]:
+    """List changes of regularizer, architecture, loss, input and target, and corrections of examples, newest first.
+    Added and removed examples are not listed.
     """
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)
@@ -172,34 +192,31 @@ def list_changes(
         return page_of(found, limit, of_change, lambda change: change.last)
 
 
-@router.post(
-    "/{name}/changes",
-    status_code=202,
-    response_model=ChangeAnswer,
-    responses=problem_responses(404, 409),
-)
+@router.post("/{name}/changes", status_code=202, response_model=ChangedResponse, responses=problem_responses(404, 409))
 def change_model(name: Name, body: ModelChange, caller: Admin, context: ContextDep, write: Write) -> Response:
-    """Give the model another regularizer, architecture or loss, other columns or classes; or undo such a change by
-    another one. Examples from before are read as the new columns and classes have them.
+    """Change the regularizer, the architecture, the loss, the columns or the classes of a model, or revert such a
+    change. Existing examples are converted to the new columns and classes.
     """
 
-    def change(session: Session) -> ChangeAnswer:
+    def change(session: Session) -> ChangedResponse:
         model = catalog.find(session, name, caller.models, lock=True)
         spec = spec_at(session, model.id, model.spec, model.head)
-        new = body.parts() if body.revert is None else [value_before(session, model, body.revert)]
-        added: list[str] | None = None
-        dropped: list[str] | None = None
-        for kind, value in new:
-            before, spec = spec, with_part(spec, kind, value)
+        new = body.parts(spec["input"]) if body.revert is None else [value_before(session, model, body.revert)]
+        columns: dict[str, list[str]] = {}
+        for i, (kind, value) in enumerate(new):
             if kind is ChangeKind.INPUT:
-                added, dropped = compare_columns(before["input"], value)
+                columns["added"], columns["dropped"] = compare_columns(spec["input"], value)
+                restoring, restored = restore_columns(session, model, value)
+                new[i] = kind, restoring
+                columns |= {"restored": restored} if restored else {}
+            spec = with_part(spec, kind, value)
         check_buildable(spec, context.settings.max_parameters)
         check_removal(spec, training_of(model))
         for kind, value in new:
             ledger.change_spec(session, model, kind, value)
         job = queue.enqueue_adaptation(session, model, write.request_id)
-        return ChangeAnswer(position=model.head, job=job, added=added, dropped=dropped)
+        return ChangedResponse(position=model.head, job=job, **columns)
 
-    answer = write(caller.credential, 202, change)
+    response = write(caller.credential, 202, change)
     context.models.clear()
-    return answer
+    return response

@@ -1,25 +1,36 @@
-"""Bodies and answers about models."""
+"""Request and response bodies about models."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Annotated, Any, cast
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, model_validator
+from pydantic import ConfigDict, Field, StrictInt, model_validator
 
-from core.kprior.model.spec import SpecPart
-from core.models.fields import NAME, Strict, is_none
+from core.kprior.model.spec import Column, Input, SpecPart
+from core.models.fields import NAME, Strict, Text, is_none
 from core.models.policy import Policy
-from core.models.schema_changes import ChangedTableSchema, ChangedTargetSchema
-from core.models.spec import ArchitectureSchema, InputSchema, LossSchema, RegularizerSchema, SpecSchema, TargetSchema
+from core.models.schema_changes import (
+    MAX_COLUMNS,
+    ChangedTableSchema,
+    ChangedTargetSchema,
+    NewColumns,
+    change_columns,
+)
+from core.models.spec import ArchitectureSchema, LossSchema, RegularizerSchema, SpecSchema
 from core.models.training import TrainingSchema
 from core.tables.ledger import Change, ChangeKind
+from service.http.response_model import ResponseModel
 
 ModelName = Annotated[str, Field(pattern=NAME, description="1-63 of a-z 0-9 - _", examples=["churn"])]
 
 
-class NewModel(SpecSchema):
-    """A model to be created. Only name, input and target are needed."""
+class Named(Strict):
+    name: ModelName
+
+
+class NewModel(SpecSchema, Named):
+    """A new model. Only `name`, `input` and `target` are required."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -36,70 +47,73 @@ class NewModel(SpecSchema):
         }
     )
 
-    name: ModelName
     training: TrainingSchema = TrainingSchema()
     policy: Policy = Policy()
 
 
-class Counts(BaseModel):
-    """Examples by where they are."""
+class CountsResponse(ResponseModel):
+    """Numbers of examples."""
 
     train: int
     holdout: int
-    removed: int = Field(description="Not in force any more: removed, too old, erased, or replaced by a correction.")
+    removed: int
+    """Examples no longer in force: removed, expired, erased, or replaced by a correction."""
+    quarantined: int
+    """Examples out of force because the promotion gate rejected the version that learnt them."""
+    unlabelled: int
+    """Examples without a label, which are not trained on yet."""
 
 
-class HeldAnswer(BaseModel):
-    """Since when nothing is adapted, retrained or promoted by itself, why, and who asked for it."""
+class HeldResponse(ResponseModel):
+    """A hold: until `resume`, nothing is adapted, retrained or promoted automatically."""
 
     since: datetime
-    why: str = Field(examples=["version 3 was promoted by hand"])
-    by: str = Field(description="Id of the key.")
+    reason: str = Field(examples=["version 3 was promoted by hand"])
+    by: str
+    """Id of the API key that held the model."""
 
 
-class ModelMlflowAnswer(BaseModel):
-    """Where MLflow shows the model."""
+class ModelMlflowResponse(ResponseModel):
+    """Location of the model in MLflow."""
 
-    url: str = Field(
-        description="Of its page in the registry.",
-        examples=["http://127.0.0.1:5000/#/models/churn?workflowType=machine_learning"],
-    )
+    url: str = Field(examples=["http://127.0.0.1:5000/#/models/churn?workflowType=machine_learning"])
+    """Address of its page in MLflow's model registry."""
 
 
-class ModelAnswer(BaseModel):
-    """A model as it stands."""
+class ModelResponse(SpecSchema, Named):
+    """A model: its spec, policy and present state."""
 
-    name: str
-    input: InputSchema
-    target: TargetSchema
-    architecture: ArchitectureSchema
-    regularizer: RegularizerSchema
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
     loss: LossSchema
-    class_weight: dict[str, float] | None = Field(
-        None, description="What examples of each class count more in training.", exclude_if=is_none
-    )
+    """Loss that training minimises."""
     training: TrainingSchema
     policy: Policy
-    counts: Counts
-    head: int = Field(description="The last position of the ledger.")
-    champion: int | None = Field(description="The version that answers predictions.")
-    withdrawn: bool = Field(
-        description="Whether it has no champion because its last training example has gone; new ones train it anew."
-    )
-    pending: int = Field(description="Changes that the champion does not stand for yet.")
-    held: HeldAnswer | None = Field(description="Null: the policy is carried out.")
-    mlflow: ModelMlflowAnswer | None = Field(description="Null until MLflow was told of the champion.")
+    counts: CountsResponse
+    head: int
+    """Last position of the ledger."""
+    champion: int | None
+    """Version that makes the predictions; null until the model is trained."""
+    withdrawn: bool
+    """Whether the model has no champion because its last training example was removed; new examples train it again."""
+    pending: int
+    """Number of changes not yet reflected in the champion."""
+    held: HeldResponse | None
+    """Null if the model is not held: the policy applies."""
+    mlflow: ModelMlflowResponse | None
+    """Null until the champion is published to MLflow."""
     created_at: datetime
 
 
-class ResumedAnswer(ModelAnswer):
-    """A model that is not held any more."""
+class ResumedResponse(ModelResponse):
+    """A model that is no longer held."""
 
-    job: str | None = Field(description="Does what waited. Null if nothing is due.")
+    job: str | None
+    """Id of the job that processes the pending changes; null if there are none."""
 
 
 class PolicyPatch(Strict):
-    """The fields of the policy that shall change."""
+    """The fields of the policy to change; the others keep their values."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"policy": {"retrain": {"every": "7d"}}}]})
 
@@ -107,8 +121,8 @@ class PolicyPatch(Strict):
 
 
 class ModelChange(Strict):
-    """New parts of the spec: regularizer, architecture, loss, columns of a table, target; or the position of a change
-    that shall be undone.
+    """New values for parts of the spec: regularizer, architecture, loss, input, target. Or the position of an earlier
+    change to revert.
     """
 
     model_config = ConfigDict(
@@ -119,61 +133,97 @@ class ModelChange(Strict):
     architecture: ArchitectureSchema | None = None
     loss: LossSchema | None = None
     input: ChangedTableSchema | None = Field(
-        None, description="All columns that there are from now on; what became of those before is found by name."
+        None,
+        description="The complete new list of columns. `was` is the former name of a renamed column. Columns that are"
+        " left out must be named in `drop_columns`.",
     )
-    target: ChangedTargetSchema | None = Field(None, description="All classes that there are from now on.")
+    add_columns: NewColumns | None = Field(
+        None,
+        description="Columns to add to a table. A column that was dropped returns with its values; `default` is the"
+        " value in examples without one.",
+    )
+    drop_columns: list[Text] | None = Field(
+        None,
+        min_length=1,
+        max_length=MAX_COLUMNS,
+        fail_fast=True,
+        description="Names of columns to drop. Their values stay stored, so that `add_columns` can restore them.",
+    )
+    target: ChangedTargetSchema | None = Field(None, description="The complete new list of classes.")
     revert: StrictInt | None = Field(
         None,
         ge=1,
         lt=2**63,
-        description="What was changed at this position becomes what it was before: a new change.",
+        description="Position of a change to undo: its part of the spec gets the value it had before.",
     )
 
     @model_validator(mode="after")
     def not_empty(self) -> ModelChange:
-        if bool(self.parts()) == (self.revert is not None):
+        if self.has_parts == (self.revert is not None):
             message = (
-                "give a regularizer, an architecture, a loss, an input, a target; or the position of a change to revert"
+                "give a regularizer, architecture, loss, input or target, or columns to add or drop; or the position of"
+                " a change to revert"
             )
             raise ValueError(message)
+        if self.input and self.add_columns:
+            raise ValueError("give either the complete `input` or `add_columns`")
         return self
 
-    def parts(self) -> list[tuple[ChangeKind, SpecPart]]:
-        """What shall be another, in the order of the ledger."""
+    @property
+    def has_parts(self) -> bool:
+        parts = (self.input, self.add_columns, self.drop_columns, self.target, self.loss)
+        return any((*parts, self.regularizer, self.architecture))
+
+    def parts(self, current: Input) -> list[tuple[ChangeKind, SpecPart]]:
+        """The new parts, in the order of the ledger; `current` is the model's input."""
         given = [
-            (ChangeKind.INPUT, self.input),
             (ChangeKind.TARGET, self.target),
             (ChangeKind.LOSS, self.loss),
             (ChangeKind.REGULARIZER, self.regularizer),
             (ChangeKind.ARCHITECTURE, self.architecture),
         ]
-        return [(kind, cast(SpecPart, p.model_dump(mode="json", exclude_none=True))) for kind, p in given if p]
+        parts = [(kind, plain(part)) for kind, part in given if part]
+        if self.input or self.add_columns or self.drop_columns:
+            added = [cast(Column, plain(column)) for column in self.add_columns or []]
+            changed = plain(self.input) if self.input else None
+            parts.insert(0, (ChangeKind.INPUT, change_columns(current, changed, added, self.drop_columns or [])))
+        return parts
 
 
-class ChangeAnswer(BaseModel):
-    """Where the change stands in the ledger, and the job that carries it out."""
+def plain(part: Strict) -> SpecPart:
+    return cast(SpecPart, part.model_dump(mode="json", exclude_none=True))
+
+
+class ChangedResponse(ResponseModel):
+    """Confirmation of a change of the model."""
 
     position: int
-    job: str | None = Field(
-        description="Null while there is no version to adapt, and while the model is held: `resume` has it done."
-    )
-    added: list[str] | None = Field(None, exclude_if=is_none, description="Columns that come with another `input`.")
-    dropped: list[str] | None = Field(
-        None, exclude_if=is_none, description="Columns that go with it: one that is renamed says so, by `was`."
-    )
+    """Position of the change in the ledger."""
+    job: str | None
+    """Id of the job that adapts the model; null while there is no version to adapt, and while the model is held."""
+    added: list[str] | None = Field(None, exclude_if=is_none)
+    """Columns that the change adds."""
+    dropped: list[str] | None = Field(None, exclude_if=is_none)
+    """Columns that the change drops; a renamed column states its former name in `was`."""
+    restored: list[str] | None = Field(None, exclude_if=is_none)
+    """Added columns that had been dropped, and have their values in earlier examples again."""
 
 
-class ChangedAnswer(BaseModel):
-    """A change of the model, or a correction of examples."""
+class ChangeResponse(ResponseModel):
+    """A change of the spec, or a correction of examples."""
 
-    position: int = Field(description="The last one, where a correction took several.")
-    kind: ChangeKind = Field(description="A part of the spec; `replaced`: examples were corrected.")
-    value: dict[str, object] | None = Field(description="Null where examples were corrected.")
-    examples: int | None = Field(description="How many were corrected.")
+    position: int
+    """Position in the ledger; the last one if a correction took several."""
+    kind: ChangeKind
+    """Part of the spec that changed, or `replaced` if examples were corrected."""
+    value: dict[str, object] | None
+    """New value; null if examples were corrected."""
+    examples: int | None
+    """Number of corrected examples; null if the spec changed."""
     created_at: datetime
 
 
-def of_change(change: Change) -> ChangedAnswer:
+def of_change(change: Change) -> ChangeResponse:
     values: dict[str, Any] = {"value": change.value, "kind": change.kind, "created_at": change.created_at}
     examples = change.last - change.first + 1 if change.kind is ChangeKind.REPLACED else None
-    return ChangedAnswer(position=change.last, examples=examples, **values)
+    return ChangeResponse(position=change.last, examples=examples, **values)

@@ -1,1 +1,1 @@
-"""The Open Inference Protocol (v2), which KServe, Triton and MLServer speak: their clients can ask us, too."""
+"""The Open Inference Protocol (v2), so that clients of KServe, Triton and MLServer can use this service."""

@@ -1,10 +1,8 @@
-"""The body of a request of the Open Inference Protocol -> the inputs that predictions are made of.
+"""Reads the body of an Open Inference Protocol request into an array of inputs.
 
-Data come as JSON, flat or nested, or as bytes behind the JSON (the binary tensor data extension), in little-endian
-order; texts have their length before them.
+Tensor data are flat or nested JSON lists, or little-endian bytes after the JSON (the binary tensor data extension),
+where each text is preceded by its length.
 """
-
-from __future__ import annotations
 
 import math
 import struct
@@ -24,12 +22,12 @@ from service.parsing.inputs import Inputs
 from service.parsing.inputs.tables import TableInputs
 
 FIELD = "rows"
-"""The first part of an error's location within the data; `inputs` are the tensors."""
+"""First part of the location of an error in the data. (`inputs` locates an error in the tensors.)"""
 Parameters = dict[str, str | int | float | bool | None]
 
 
 class TensorIn(msgspec.Struct):
-    """An input tensor as it comes."""
+    """An input tensor of a request."""
 
     name: str
     shape: list[int]
@@ -42,14 +40,14 @@ class TensorIn(msgspec.Struct):
 
 
 class OutputWanted(msgspec.Struct):
-    """An output tensor that is asked for."""
+    """A requested output tensor."""
 
     name: str
     parameters: Parameters = {}
 
 
 class InferenceBody(msgspec.Struct):
-    """The JSON of a request. Fields that we do not know belong to extensions, and are passed over."""
+    """The JSON of a request. Unknown fields belong to extensions and are ignored."""
 
     inputs: list[TensorIn]
     id: str | None = None
@@ -58,19 +56,19 @@ class InferenceBody(msgspec.Struct):
 
 
 def split_body(body: bytes, head_bytes: str | None) -> tuple[bytes, bytes]:
-    """The JSON of a body and the bytes behind it, where a header tells how long the JSON is."""
+    """The JSON of a body and the bytes after it; a header has the length of the JSON."""
     size = len(body)
     if head_bytes is not None:
         size = int(head_bytes) if head_bytes.isdecimal() and len(head_bytes) < 20 else -1
         if not 0 <= size <= len(body):
-            message = "Inference-Header-Content-Length is not the length of the JSON that the body begins with."
+            message = "Inference-Header-Content-Length must be the length of the JSON at the start of the body."
             raise Invalid("tensor_invalid", message)
     return body[:size], body[size:]
 
 
 def decode_body(head: bytes) -> InferenceBody:
-    asked: InferenceBody = decode(InferenceBody, head, ())
-    return asked
+    body: InferenceBody = decode(InferenceBody, head, ())
+    return body
 
 
 def decode(kind: Any, text: bytes, place: tuple[str | int, ...]) -> Any:
@@ -85,13 +83,13 @@ def refuse(i: int, field: str, message: str) -> Invalid:
 
 
 def count_rows(tensors: Sequence[TensorIn], given: Input) -> int:
-    """How many rows the tensors have; Invalid if they are not those of the model, or differ in it."""
+    """The number of rows. Raises Invalid if the tensors do not match the model, or differ in their number of rows."""
     if given["kind"] == "table":
         check_names(tensors, [column["name"] for column in given["columns"]])
         per_row: tuple[int, ...] = (1,)
     else:
         if len(tensors) != 1:
-            raise Invalid.at(("inputs",), "tensor_invalid", f"{len(tensors)} tensors; this model takes one")
+            raise Invalid.at(("inputs",), "tensor_invalid", f"expected one tensor, got {len(tensors)}")
         per_row = shape_of(given)
     wanted = ", ".join(map(str, per_row))
     for i, tensor in enumerate(tensors):
@@ -100,55 +98,55 @@ def count_rows(tensors: Sequence[TensorIn], given: Input) -> int:
         if rows < 0 or others not in (list(per_row), flat):
             raise refuse(i, "shape", f"expected [rows, {wanted}]")
         if rows != tensors[0].shape[0]:
-            raise refuse(i, "shape", f"{rows} rows; the first tensor has {tensors[0].shape[0]}")
+            raise refuse(i, "shape", f"has {rows} rows, but the first tensor has {tensors[0].shape[0]}")
     return tensors[0].shape[0]
 
 
 def check_names(tensors: Sequence[TensorIn], columns: Sequence[str]) -> None:
-    """That there is one tensor for each column."""
+    """Raise Invalid unless there is one tensor per column."""
     left = set(columns)
     for i, tensor in enumerate(tensors):
         if tensor.name not in left:
-            raise refuse(i, "name", "is there twice" if tensor.name in columns else "no column of this model")
+            raise refuse(i, "name", "was given more than once" if tensor.name in columns else "unknown column")
         left.remove(tensor.name)
     if left:
         missing = next(name for name in columns if name in left)
-        raise Invalid.at(("inputs",), "tensor_invalid", f"the tensor of the column {missing!r} is missing")
+        raise Invalid.at(("inputs",), "tensor_invalid", f"the tensor for column {missing!r} is missing")
 
 
 def read_rows(tensors: Sequence[TensorIn], tail: bytes, given: Input, inputs: Inputs) -> NDArray[Any]:
-    """The inputs of so many rows as `count_rows` found."""
-    found: dict[str, Sequence[Any] | NDArray[Any]] = {}
-    start = 0  # cutting the rest off for each of many columns would copy it as often
+    """The array of inputs."""
+    data: dict[str, Sequence[Any] | NDArray[Any]] = {}
+    start = 0  # an offset: slicing the rest for each of many columns would copy it each time
     for i, tensor in enumerate(tensors):
         size = tensor.parameters.get("binary_data_size")
         if size is None:
-            found[tensor.name] = values_of_json(tensor, i, missing=given["kind"] == "table")
+            data[tensor.name] = values_of_json(tensor, i, missing=given["kind"] == "table")
             continue
         if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= len(tail) - start:
-            raise refuse(i, "parameters", "binary_data_size is not the size of the data behind the JSON")
-        found[tensor.name] = values_of_bytes(tensor, tail[start : start + size], i)
+            raise refuse(i, "parameters", "binary_data_size does not match the data after the JSON")
+        data[tensor.name] = values_of_bytes(tensor, tail[start : start + size], i)
         start += size
     if start < len(tail):
-        raise Invalid("tensor_invalid", f"{len(tail) - start} bytes at the end of the body belong to no tensor.")
+        raise Invalid("tensor_invalid", f"The body has {len(tail) - start} more bytes than its tensors.")
     if isinstance(inputs, TableInputs):
-        columns = (listed(found[name]) for name in inputs.names)
+        columns = (to_values(data[name]) for name in inputs.names)
         return inputs.from_values(columns, tensors[0].shape[0], FIELD)
     if tensors[0].datatype == "BYTES":
         raise refuse(0, "datatype", "expected numbers")
-    x = np.asarray(found[tensors[0].name], np.float64).reshape(-1, inputs.width)
+    x = np.asarray(data[tensors[0].name], np.float64).reshape(-1, inputs.width)
     return inputs.to_stored(x, FIELD)
 
 
-def listed(values: Sequence[Any] | NDArray[Any]) -> Sequence[Any]:
-    """The values of a column, None where one is missing: bytes have nothing but NaN for that."""
+def to_values(values: Sequence[Any] | NDArray[Any]) -> Sequence[Any]:
+    """The values of a column with None for missing values, which binary data encode as NaN."""
     if not isinstance(values, np.ndarray):
         return values
     return [None if v != v else v for v in values.tolist()]
 
 
 def values_of_json(tensor: TensorIn, i: int, missing: bool) -> list[Any]:
-    """The elements of a tensor, row by row, from data that are flat or nested."""
+    """The elements of a tensor, row by row, from flat or nested JSON data."""
     text = bytes(tensor.data).lstrip()
     if text == b"null":
         raise refuse(i, "data", "is missing")
@@ -162,22 +160,22 @@ def values_of_json(tensor: TensorIn, i: int, missing: bool) -> list[Any]:
     items: list[Any] = [decode(kind, text, ("inputs", i, "data"))]
     for size in shape:
         if any(len(item) != size for item in items):
-            raise refuse(i, "data", f"not of the shape {tensor.shape}")
+            raise refuse(i, "data", f"does not have the shape {tensor.shape}")
         items = list(chain.from_iterable(items))
     if "INT" in tensor.datatype:
         limits = np.iinfo(NUMPY[tensor.datatype])
         if any(v is not None and not limits.min <= v <= limits.max for v in items):
-            raise refuse(i, "data", f"a number is none of {tensor.datatype}")
+            raise refuse(i, "data", f"a number is out of range for {tensor.datatype}")
     return items
 
 
 def values_of_bytes(tensor: TensorIn, data: bytes, i: int) -> NDArray[Any] | list[str]:
-    """The elements of a tensor from its bytes."""
+    """The elements of a tensor from binary data."""
     count = math.prod(tensor.shape)
     if tensor.datatype != "BYTES":
         kind = np.dtype(NUMPY[tensor.datatype])
         if len(data) != count * kind.itemsize:
-            raise refuse(i, "data", f"{len(data)} bytes; the shape takes {count * kind.itemsize}")
+            raise refuse(i, "data", f"expected {count * kind.itemsize} bytes for this shape, got {len(data)}")
         return np.frombuffer(data, kind)
     texts, start = [], 0
     try:
@@ -186,7 +184,7 @@ def values_of_bytes(tensor: TensorIn, data: bytes, i: int) -> NDArray[Any] | lis
             start += 4 + size
             texts.append(data[start - size : start].decode())
     except (struct.error, UnicodeDecodeError):
-        raise refuse(i, "data", "expected UTF-8 texts, each with its length in 4 bytes before it") from None
+        raise refuse(i, "data", "expected UTF-8 texts, each preceded by its length as 4 bytes") from None
     if start != len(data) or len(texts) != count:
-        raise refuse(i, "data", f"{len(texts)} texts; the shape takes {count}")
+        raise refuse(i, "data", f"expected {count} texts for this shape, got {len(texts)}")
     return texts

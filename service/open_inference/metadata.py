@@ -1,9 +1,7 @@
-"""What the Open Inference Protocol calls types, and the tensors that a model takes and gives: names, types, shapes.
+"""Names, data types and shapes of a model's input and output tensors in the Open Inference Protocol.
 
-A table has a tensor for each column, a vector or an image one tensor for all rows.
+A table has one tensor per column; a vector or an image has one tensor.
 """
-
-from __future__ import annotations
 
 from core.kprior.model.spec import Column, Input, PredictorSpec, gives_scores, shape_of
 
@@ -12,11 +10,11 @@ NUMPY = {
     **{f"{sign}INT{8 * size}": f"<{sign.lower() or 'i'}{size}" for sign in ("", "U") for size in (1, 2, 4, 8)},
     **{f"FP{8 * size}": f"<f{size}" for size in (2, 4, 8)},
 }
-"""The tensor data types with their NumPy types; BYTES, which are texts, have none."""
+"""NumPy types of the tensor data types. BYTES (text) has none."""
 
 
 def metadata_of_input(given: Input) -> list[tuple[str, str, list[int]]]:
-    """Name, type and shape of the tensors that a model takes.
+    """Name, type and shape of the input tensors.
 
     >>> metadata_of_input({"kind": "vector", "dim": 3})
     [('x', 'FP32', [-1, 3])]
@@ -34,7 +32,7 @@ def datatype_of(column: Column) -> str:
 
 
 def metadata_of_output(spec: PredictorSpec) -> list[tuple[str, str, list[int]]]:
-    """Name, type and shape of the tensors that a model gives.
+    """Name, type and shape of the output tensors.
 
     >>> metadata_of_output({"target": {"kind": "classes", "values": ["cat", "dog"]}})
     [('class', 'BYTES', [-1, 1]), ('probabilities', 'FP64', [-1, 2])]
@@ -48,7 +46,7 @@ def metadata_of_output(spec: PredictorSpec) -> list[tuple[str, str, list[int]]]:
 
 
 def metadata_of_uncertainty(spec: PredictorSpec) -> list[tuple[str, str, list[int]]]:
-    """Of those that say how sure it is.
+    """Name, type and shape of the output tensors for uncertainty.
 
     >>> metadata_of_uncertainty({"target": {"kind": "classes", "values": ["cat", "dog"]}})
     [('std', 'FP64', [-1, 2]), ('interval', 'FP64', [-1, 4])]

@@ -1,6 +1,4 @@
-"""Predictions -> the tensors of an answer of the Open Inference Protocol."""
-
-from __future__ import annotations
+"""Converts predictions to output tensors of the Open Inference Protocol."""
 
 import json
 import struct
@@ -19,7 +17,7 @@ from service.open_inference.input_tensors import OutputWanted, Parameters
 from service.open_inference.metadata import NUMPY, metadata_of_output
 
 UNCERTAINTY_OUTPUTS = ("std", "interval")
-"""Outputs that say how certain the others are."""
+"""Outputs that are computed only on request."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +42,16 @@ class TensorOut:
 
 
 def wants_uncertainty(wanted: Sequence[OutputWanted]) -> bool:
-    """Whether an output is named that says how sure the others are: those come only if they are."""
+    """Whether the request names an output for uncertainty."""
     return any(one.name in UNCERTAINTY_OUTPUTS for one in wanted)
 
 
-def tensors_of(spec: PredictorSpec, mean: NDArray[Any], unsure: Uncertainty | None = None) -> list[TensorOut]:
-    """Predicted means (n, K) as output tensors, with the values that all our answers have."""
-    made, target = [], spec["target"]
-    predictions = to_predictions(spec, mean)
+def tensors_of(
+    spec: PredictorSpec, mean: NDArray[Any], unsure: Uncertainty | None = None, threshold: float = 0.5
+) -> list[TensorOut]:
+    """Predicted means (n, K) as output tensors, with the same values as under `/v1`."""
+    tensors, target = [], spec["target"]
+    predictions = to_predictions(spec, mean, threshold=threshold)
     for name, datatype, (_, width) in metadata_of_output(spec):
         parameters: Parameters = {}
         if name == "probabilities":
@@ -61,25 +61,25 @@ def tensors_of(spec: PredictorSpec, mean: NDArray[Any], unsure: Uncertainty | No
         else:
             values = [prediction[name] for prediction in predictions]  # type: ignore[literal-required]
             values = list(map(str, values)) if datatype == "BYTES" else values
-        made.append(TensorOut(name, datatype, width, values, parameters))  # type: ignore[arg-type]
+        tensors.append(TensorOut(name, datatype, width, values, parameters))  # type: ignore[arg-type]
     if unsure is not None:
         ends, size = np.stack([unsure.low, unsure.high], 2), mean.shape[1]
-        made.append(TensorOut("std", "FP64", size, unsure.std.ravel().tolist(), {}))
-        made.append(TensorOut("interval", "FP64", 2 * size, ends.ravel().tolist(), {}))
-    return made
+        tensors.append(TensorOut("std", "FP64", size, unsure.std.ravel().tolist(), {}))
+        tensors.append(TensorOut("interval", "FP64", 2 * size, ends.ravel().tolist(), {}))
+    return tensors
 
 
 def select(
     tensors: list[TensorOut], wanted: Sequence[OutputWanted], known: Sequence[str]
 ) -> list[tuple[TensorOut, Parameters]]:
-    """The tensors that are asked for, with what is asked of each; all, if none is named. `known`: what could be."""
+    """The requested tensors with their parameters; all tensors if none is named. `known`: names for the error."""
     if not wanted:
         return [(tensor, {}) for tensor in tensors]
     by_name = {tensor.name: tensor for tensor in tensors}
     for i, one in enumerate(wanted):
         if one.name not in by_name:
-            message = f"no output of this model; it has {', '.join(known)}"
+            message = f"unknown output; the outputs of this model are {', '.join(known)}"
             raise Invalid.at(("outputs", i, "name"), "tensor_invalid", message)
         if any(one.name == other.name for other in wanted[:i]):  # each would be written in full
-            raise Invalid.at(("outputs", i, "name"), "tensor_invalid", "asked for twice")
+            raise Invalid.at(("outputs", i, "name"), "tensor_invalid", "was requested more than once")
     return [(by_name[one.name], one.parameters) for one in wanted]

@@ -1,47 +1,45 @@
-"""What the Open Inference Protocol's requests and answers look like, for the OpenAPI document."""
-
-from __future__ import annotations
+"""Requests and responses of the Open Inference Protocol, for the OpenAPI document."""
 
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from service.http.bodies import Schema
+from service.http.body_schemas import Schema
 
 Parameters = dict[str, str | float | bool]
 PARAMETERS: Schema = {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}
 DATATYPES = ["BOOL", *(f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)), "FP16", "FP32", "FP64"]
 
 
-class ServerAnswer(BaseModel):
-    """This server."""
+class ServerResponse(BaseModel):
+    """Name and version of the server."""
 
     name: str
     version: str
     extensions: list[str]
 
 
-class LiveAnswer(BaseModel):
-    """Whether the process answers."""
+class LiveResponse(BaseModel):
+    """Whether the process is alive."""
 
     live: bool
 
 
-class ReadyAnswer(BaseModel):
-    """Whether predictions can be asked for."""
+class ReadyResponse(BaseModel):
+    """Whether the server can make predictions."""
 
     ready: bool
 
 
-class ModelReadyAnswer(BaseModel):
-    """Whether a model predicts."""
+class ModelReadyResponse(BaseModel):
+    """Whether the model can make predictions."""
 
     name: str
     ready: Literal[True] = True
 
 
 class TensorMetadata(BaseModel):
-    """Name, type and shape of a tensor; -1 is the number of rows."""
+    """Name, type and shape of a tensor; -1 stands for the number of rows."""
 
     name: str
     datatype: str
@@ -49,30 +47,32 @@ class TensorMetadata(BaseModel):
 
 
 class ModelMetadata(BaseModel):
-    """What a model takes and gives."""
+    """Inputs and outputs of a model."""
 
     name: str
-    versions: list[str] = Field(description="That can be asked for, the newest first.")
+    versions: list[str] = Field(description="Available versions, the newest first.")
     platform: str = Field(description="Always `amend`.")
-    inputs: list[TensorMetadata] = Field(description="A tensor for each column of a table; else one for all rows.")
+    inputs: list[TensorMetadata] = Field(
+        description="One tensor for each column of a table; otherwise a single tensor."
+    )
     outputs: list[TensorMetadata] = Field(
-        description="`std` and `interval` are there where the version can say them, and are given if they are named."
+        description="`std` and `interval` are listed if the version can estimate them, and returned on request."
     )
 
 
 class OutputTensor(TensorMetadata):
-    """One output."""
+    """An output tensor."""
 
     parameters: Parameters | None = Field(
-        None, description="`classes`: the names of the probabilities, as a list in JSON; `binary_data_size`."
+        None, description="`classes`: the classes of the probabilities, as a JSON list; `binary_data_size`."
     )
-    data: list[Any] | None = Field(None, description="Row by row; not there where bytes were asked for.")
+    data: list[Any] | None = Field(None, description="Values in row-major order; missing if binary data was requested.")
 
 
-class InferenceAnswer(BaseModel):
-    """Predictions: `mean` for yes/no, numbers and counts; `class` and `probabilities` where there are classes.
+class InferenceResponse(BaseModel):
+    """Predictions: `mean` for binary targets, numbers and counts; `class` and `probabilities` for classes.
 
-    If they are named among the outputs: `std`, and `interval`, its two ends for each number of the prediction.
+    On request also `std` and `interval`, with the two ends for each number of the prediction.
     """
 
     model_name: str
@@ -90,7 +90,7 @@ BODY: Schema = {
                     "type": "object",
                     "required": ["inputs"],
                     "properties": {
-                        "id": {"type": ["string", "null"], "description": "Comes back with the answer."},
+                        "id": {"type": ["string", "null"], "description": "Id that the response repeats."},
                         "parameters": PARAMETERS,
                         "inputs": {
                             "type": "array",
@@ -99,17 +99,23 @@ BODY: Schema = {
                                 "type": "object",
                                 "required": ["name", "shape", "datatype"],
                                 "properties": {
-                                    "name": {"type": "string", "description": "Of a column; else any."},
+                                    "name": {
+                                        "type": "string",
+                                        "description": "Name of a column; for other inputs, any name.",
+                                    },
                                     "shape": {"type": "array", "items": {"type": "integer"}},
                                     "datatype": {"enum": [*DATATYPES, "BYTES"]},
                                     "parameters": PARAMETERS,
-                                    "data": {"type": "array", "description": "Flat, or nested as the shape is."},
+                                    "data": {
+                                        "type": "array",
+                                        "description": "Flat in row-major order, or nested like the shape.",
+                                    },
                                 },
                             },
                         },
                         "outputs": {
                             "type": "array",
-                            "description": "Missing: all.",
+                            "description": "Outputs to return; all if missing.",
                             "items": {
                                 "type": "object",
                                 "required": ["name"],
@@ -118,9 +124,7 @@ BODY: Schema = {
                         },
                     },
                 },
-                "example": {
-                    "inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [0.1, 0.2, 0.3]}],
-                },
+                "example": {"inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [0.1, 0.2, 0.3]}]},
             }
         },
     }

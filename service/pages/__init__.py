@@ -1,1 +1,1 @@
-"""Pages for people: models, one model, privacy; signed in with a key. They show and do what the API shows and does."""
+"""Web pages: overview, model and privacy, after signing in with an API key. They call the same functions as the API."""

@@ -1,13 +1,11 @@
-"""The privacy page: people's requests to be forgotten, which are due and which are late, with their receipts."""
-
-from __future__ import annotations
+"""The privacy page: erasure requests with their due dates and receipts."""
 
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 from starlette.responses import HTMLResponse, Response
 
-from core.database import now
+from core.clock import now
 from core.erasure.queries import count_erasures, next_due
 from core.errors import NotFound
 from core.tables.erasures import PENDING, ErasureState
@@ -22,10 +20,9 @@ from service.pages.visitors import VisitorDep
 router = APIRouter(prefix="/privacy", route_class=PageRoute, include_in_schema=False)
 
 ROWS_PER_PAGE = 25
-"""On one page."""
 MAX_PENDING = 100
 RECEIPT_POLICY = POLICY.replace("style-src 'self'", "style-src 'unsafe-inline'")
-"""Receipts are files that are complete by themselves, style included."""
+"""Receipts are self-contained files with inline styles."""
 
 
 def require_eraser(caller: Caller) -> None:
@@ -41,11 +38,11 @@ def show_register(
     after: Annotated[str | None, Query(max_length=200)] = None,
     verify: bool = False,
 ) -> Response:
-    """What is due, by its date, and the register of all requests."""
+    """Show the open requests by due date, and all requests."""
     caller = visitor.caller
     require_eraser(caller)
     with context.database.read() as session:
-        pending = [erasures.answer(session, row) for row in next_due(session, MAX_PENDING)]
+        pending = [erasures.to_response(session, row) for row in next_due(session, MAX_PENDING)]
         found = count_erasures(session)
     counts = {state: count for state, count, _ in found}
     return HTMLResponse(
@@ -68,11 +65,11 @@ def show_register(
 
 @router.get("/{id}/{document}")
 def show_document(id: str, document: str, visitor: VisitorDep, context: ContextDep) -> Response:
-    """A receipt, or a refusal, to read and print."""
+    """Show a receipt or a refusal as a printable page."""
     require_eraser(visitor.caller)
     show = {"receipt": erasures.show_receipt, "refusal": erasures.show_refusal}.get(document)
     if show is None:
-        raise NotFound("path_not_found", "There is no such page.")
-    answer = show(id, visitor.caller, context, accept="text/html")
-    answer.headers["Content-Security-Policy"] = RECEIPT_POLICY
-    return answer
+        raise NotFound("path_not_found", "This page does not exist.")
+    response = show(id, visitor.caller, context, accept="text/html")
+    response.headers["Content-Security-Policy"] = RECEIPT_POLICY
+    return response

@@ -1,4 +1,4 @@
-"""Templates, and the words that they use for moments, numbers and figures."""
+"""Page templates, and how they format times, numbers and metrics."""
 
 from __future__ import annotations
 
@@ -8,16 +8,26 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from core.database import now
+from core.clock import now
 from core.kprior.model.spec import loss_of
-from core.tracking.descriptions import describe_input, describe_part, describe_target, duration, figure, percent, plural
+from core.tracking.formats import (
+    describe_input,
+    describe_part,
+    describe_target,
+    duration,
+    figure,
+    percent,
+    plural,
+    show_metric,
+    spell_metric,
+)
 from core.tracking.links import model_page
 
 if TYPE_CHECKING:
     from service.pages.visitors import Visitor
 
 UNITS = ((365.25 * 86400, "year"), (30.4 * 86400, "month"), (86400, "day"), (3600, "hour"), (60, "minute"))
-"""In seconds."""
+"""Units with their length in seconds."""
 
 
 def format_relative(moment: datetime, present: datetime) -> str:
@@ -38,7 +48,7 @@ def format_relative(moment: datetime, present: datetime) -> str:
 
 
 def show_moment(moment: datetime) -> Markup:
-    """A moment in plain words; the exact one is shown on request."""
+    """A relative time such as "2 hours ago", with the exact time as a tooltip."""
     exact = f"{moment:%Y-%m-%d %H:%M:%S} UTC"
     words = format_relative(moment, now())
     return Markup('<time datetime="{}" title="{}">{}</time>').format(moment.isoformat(), exact, words)
@@ -52,27 +62,17 @@ def show_count(number: int) -> str:
     return f"{number:,}".replace(",", "\u202f")
 
 
-def show_metric(value: float | None, name: str | None) -> str:
-    """
-    >>> show_metric(0.9425, "accuracy"), show_metric(0.25, "loss"), show_metric(None, "loss")
-    ('94.2 %', '0.250', '–')
-    """
-    if value is None:
-        return "–"
-    return percent(value) if name in ("accuracy", "disagreement") else figure(value)
-
-
 def show_ratio(spent: float, instead: float) -> str:
     """
     >>> show_ratio(2.0, 26.0), show_ratio(2.0, 5.0), show_ratio(2.0, 2.0)
-    ('13 x', '2.5 x', 'nothing yet')
+    ('13×', '2.5×', 'none yet')
     """
     ratio = instead / spent if spent > 0 else 0.0
-    return "nothing yet" if ratio < 1.05 else f"{ratio:.0f} x" if ratio >= 10 else f"{ratio:.1f} x"
+    return "none yet" if ratio < 1.05 else f"{ratio:.0f}×" if ratio >= 10 else f"{ratio:.1f}×"
 
 
 def unbroken(text: str) -> str:
-    """A number that is never on another line than its unit."""
+    """Keep a number and its unit on one line."""
     return text.replace(" ", "\u00a0")
 
 
@@ -99,9 +99,10 @@ TEMPLATES.globals |= {
     "describe_target": describe_target,
     "model_page": model_page,
     "plural": plural,
+    "name_metric": lambda name: (spelled := spell_metric(name))[:1].upper() + spelled[1:],
 }
 
 
 def render(template: str, visitor: Visitor | None, **values: Any) -> str:
-    """A page, as this visitor may see it."""
+    """Render a page for a visitor."""
     return TEMPLATES.get_template(template).render(visitor=visitor, **values)

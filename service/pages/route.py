@@ -1,6 +1,4 @@
-"""What pages share: headers that let nothing foreign run in them, errors as pages, forms that only our own can send."""
-
-from __future__ import annotations
+"""The route class of web pages: security headers, errors as pages, and forms from the same origin only."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -23,39 +21,39 @@ HEADERS = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    # not "no-referrer": with that, browsers do not say where a form comes from
+    # with "no-referrer", browsers would not send the origin of forms
     "Referrer-Policy": "same-origin",
-    # what somebody saw must not be shown again by their browser after they have signed out
+    # after signing out, the browser must not show pages from its cache
     "Cache-Control": "no-store",
 }
 MAX_FORM_BYTES = 8192
 
 
 class SignedOut(Exception):
-    """Nobody is signed in who could see the page."""
+    """The page requires signing in."""
 
 
 class PageRoute(APIRoute):
-    """A route that answers with pages, whatever happens."""
+    """A route that responds with pages, also to errors."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
 
         async def handle_page(request: Request) -> Response:
             try:
-                answer = await handle(request)
+                response = await handle(request)
             except SignedOut:
                 back = request.url.path if request.method == "GET" else "/"
-                answer = RedirectResponse(f"/sign-in?next={quote(back)}", 303)
+                response = RedirectResponse(f"/sign-in?next={quote(back)}", 303)
             except RequestValidationError:
-                answer = error_page(request, 404, "There is no such page.")
+                response = error_page(request, 404, "This page does not exist.")
             except AmendError as error:
-                answer = error_page(request, STATUS[type(error)], error.detail)
+                response = error_page(request, STATUS[type(error)], error.detail)
             for name, value in HEADERS.items():
-                answer.headers.setdefault(name, value)
-            # as after every answer of the API: who saw a new champion is answered by it
-            context_of(request).champions.outdate()
-            return answer
+                response.headers.setdefault(name, value)
+            # like MonotonicReads: later predictions use no older champion than the one that the page shows
+            context_of(request).version_keys.outdate()
+            return response
 
         return handle_page
 
@@ -66,22 +64,22 @@ def error_page(request: Request, status: int, detail: str) -> Response:
 
 
 async def read_form(request: Request) -> dict[str, str]:
-    """The fields of a form that one of our own pages sent; Forbidden if another site's did."""
+    """The fields of a form. Raises Forbidden if another site sent it."""
     require_same_origin(request)
     length = request.headers.get("content-length", "")
     body = await Request(request.scope, limit_body(request.receive, length, MAX_FORM_BYTES)).body()
     try:
         return dict(parse_qsl(body.decode(), max_num_fields=10))
     except ValueError:
-        raise Malformed("body_malformed", "This is not a form of ours.") from None
+        raise Malformed("body_malformed", "The form is invalid. Reload the page and try again.") from None
 
 
 def require_same_origin(request: Request) -> None:
-    """Forbidden if a browser says that another site's page sent the request. What is no browser says nothing."""
+    """Raise Forbidden if the browser reports another site as the origin. Clients other than browsers report none."""
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     if site is not None:
         ours = site in ("same-origin", "none")
     else:
         ours = origin is None or origin.partition("://")[2] == request.headers.get("host")
     if not ours:
-        raise Forbidden("form_foreign", "Another site's page sent this; it was not done.")
+        raise Forbidden("form_foreign", "The request came from another site and was rejected.")

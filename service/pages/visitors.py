@@ -1,10 +1,8 @@
-"""Who looks at the pages: signing in with a key, and out; the cookie, and the token of forms.
+"""Signing in and out of the web pages: the session cookie and the form token.
 
-The cookie holds a random token and not the key: who steals it can look and press buttons until it ends, and neither use
-the API nor read the key. `core.keys.sign_ins` has the other half.
+The cookie contains a random token, not the API key. A stolen cookie gives access to the pages until the session ends,
+but neither to the API nor to the key. `core.keys.sign_ins` stores the sessions.
 """
-
-from __future__ import annotations
 
 import hmac
 import re
@@ -25,21 +23,21 @@ from service.pages.route import PageRoute, SignedOut, read_form
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
-OWN_PAGES = re.compile(r"/|/privacy[\w/-]*|/models/[a-z0-9_-]{1,63}")
+OWN_PAGES = re.compile(r"/|/privacy[\w/-]*|/models/[a-z0-9_-]{1,63}(/drift|/versions/[0-9]{1,9})?")
 """Pages that a visitor can be redirected to after signing in."""
-NO_PAGES = "This key can see none of the pages: that takes the scope read, erase or admin."
+NO_PAGES = "This API key has no access to the pages. Use a key with the scope read, erase or admin."
 
 
 @dataclass(frozen=True)
 class Visitor:
-    """Somebody who is signed in."""
+    """A visitor who is signed in."""
 
     caller: Caller
     token: str = field(repr=False)
 
     @property
     def form_token(self) -> str:
-        """What our own forms carry, and another site's cannot know."""
+        """Secret in our forms that other sites cannot know (CSRF protection)."""
         return hmac.digest(self.token.encode(), b"form", "sha256").hex()
 
     @property
@@ -47,29 +45,29 @@ class Visitor:
         return not self.caller.scopes.isdisjoint({Scope.READ, Scope.ADMIN})
 
     @property
-    def sees_people(self) -> bool:
-        """Requests to be forgotten concern all models."""
+    def sees_erasures(self) -> bool:
+        """Erasure requests concern all models, so a key that is limited to some models cannot see them."""
         return self.caller.models is None and not self.caller.scopes.isdisjoint({Scope.ERASE, Scope.ADMIN})
 
     @property
-    def acts(self) -> bool:
+    def is_admin(self) -> bool:
         return Scope.ADMIN in self.caller.scopes
 
 
 def cookie_of(request: Request) -> str:
-    """The cookie's name. Browsers keep those of all ports of a host together, and there may be two of us."""
+    """The name of the cookie. It contains the port, because browsers share cookies between the ports of a host."""
     return f"amend_{request.url.port}" if request.url.port else "amend"
 
 
 def find_visitor(context: Context, token: str) -> Visitor | None:
-    """Who is signed in with a token."""
+    """The visitor with a session token; None if the session has ended."""
     with context.database.read() as session:
         key = sign_ins.find_key(session, token)
         if key is None:
             return None
         stale = keyring.is_stale(key)
         models = None if key.models is None else frozenset(key.models)
-        # without the key's text: nothing that is done by forms is kept for repetitions under it
+        # without the credential, because forms have no Idempotency-Key
         visitor = Visitor(Caller(key.id, "", frozenset(key.scopes), models), token)
     if stale:
         note_use(context, visitor.caller.key_id)
@@ -78,11 +76,11 @@ def find_visitor(context: Context, token: str) -> Visitor | None:
 
 async def look_for_visitor(request: Request) -> Visitor | None:
     token = request.cookies.get(cookie_of(request), "")
-    found = await run_in_threadpool(find_visitor, context_of(request), token) if token else None
-    if found is not None:
-        context_of(request).rate_limit.admit(found.caller.key_id)
-    request.state.visitor = found
-    return found
+    visitor = await run_in_threadpool(find_visitor, context_of(request), token) if token else None
+    if visitor is not None:
+        context_of(request).rate_limit.admit(visitor.caller.key_id)
+    request.state.visitor = visitor
+    return visitor
 
 
 async def require_visitor(request: Request) -> Visitor:
@@ -99,7 +97,7 @@ async def read_visitors_form(request: Request, visitor: VisitorDep) -> dict[str,
     """The fields of a form that this visitor sent from one of our pages."""
     form = await read_form(request)
     if not hmac.compare_digest(form.get("token", "").encode(), visitor.form_token.encode()):
-        raise Forbidden("form_stale", "This form is from another session: go back, reload the page and try again.")
+        raise Forbidden("form_stale", "The form belongs to another session. Go back, reload the page and try again.")
     return form
 
 
@@ -127,21 +125,21 @@ async def sign_in(request: Request, context: ContextDep) -> Response:
         return sign_in_page(back, error.detail, 401)
     except Forbidden as error:
         return sign_in_page(back, error.detail, 403)
-    answer = RedirectResponse(back if OWN_PAGES.fullmatch(back) else "/", 303)
-    answer.set_cookie(
+    response = RedirectResponse(back if OWN_PAGES.fullmatch(back) else "/", 303)
+    response.set_cookie(
         cookie_of(request),
         token,
         max_age=int(sign_ins.LIFETIME.total_seconds()),
         httponly=True,
         samesite="lax",
-        # TLS may end at a proxy before us: then only the browser knows
+        # behind a proxy that terminates TLS, only the Origin header shows that the browser uses https
         secure=request.url.scheme == "https" or request.headers.get("origin", "").startswith("https:"),
     )
-    return answer
+    return response
 
 
 def open_session(context: Context, key: str, old: str) -> str:
-    """Sign in the holder of a key, in place of whoever was in this browser; the token for the cookie."""
+    """Open a session for a key and end the previous session of the browser. Returns the token for the cookie."""
     caller, stale = identify(context, key)
     if caller.scopes.isdisjoint({Scope.READ, Scope.ERASE, Scope.ADMIN}):
         raise Forbidden("scope_missing", NO_PAGES)
@@ -155,9 +153,9 @@ def open_session(context: Context, key: str, old: str) -> str:
 @router.post("/sign-out")
 async def sign_out(request: Request, visitor: VisitorDep, _form: FormDep, context: ContextDep) -> Response:
     await run_in_threadpool(end_session, context, visitor.token)
-    answer = RedirectResponse("/sign-in", 303)
-    answer.delete_cookie(cookie_of(request), httponly=True, samesite="lax")
-    return answer
+    response = RedirectResponse("/sign-in", 303)
+    response.delete_cookie(cookie_of(request), httponly=True, samesite="lax")
+    return response
 
 
 def end_session(context: Context, token: str) -> None:

@@ -1,1 +1,1 @@
-"""From what callers send to numbers: inputs, targets, columns."""
+"""Parses request bodies into numbers: inputs, targets, weights, columns."""

@@ -1,6 +1,4 @@
-"""Arrow columns -> NumPy arrays, in bulk, with the index of the first bad row where one is bad."""
-
-from __future__ import annotations
+"""Converts Arrow columns to NumPy arrays. Errors have the index of the first invalid row."""
 
 import math
 from collections.abc import Mapping
@@ -18,15 +16,15 @@ __all__ = ["RESERVED", "check_type", "days", "find", "lists", "numbers", "number
 
 
 MAX_TEXT_BYTES = 800
-"""Of one text: above what 200 characters can take, far below what a dictionary could blow up."""
+"""Maximum size of one text: enough for 200 characters, and small enough that a dictionary cannot expand to much."""
 
 
 BOOLEAN_TEXTS = {"false": "0", "true": "1"}
-"""What true and false are among numbers; as categories and classes they are these texts."""
+"""Numbers for true and false. As categories and classes they are the texts themselves."""
 
 
 def check_type(kind: pa.DataType, field: str, name: str) -> None:
-    """Refuse what no column can be, before it is read: a dictionary of lists unpacks to any size."""
+    """Reject unsupported column types before they are read: a dictionary of lists can expand to any size."""
     inner = kind
     while is_list(inner):
         inner = inner.value_type
@@ -38,7 +36,7 @@ def check_type(kind: pa.DataType, field: str, name: str) -> None:
 
 
 def to_array(column: pa.ChunkedArray, field: str, name: str) -> pa.Array:
-    """The column as one array, dictionaries resolved."""
+    """The column as one array, with dictionaries decoded."""
     array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):  # a column without chunks
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], column.type)
@@ -46,7 +44,7 @@ def to_array(column: pa.ChunkedArray, field: str, name: str) -> pa.Array:
         return array
     values = array.dictionary
     if is_text(values.type) and len(values) and (pc.max(pc.binary_length(values)).as_py() or 0) > MAX_TEXT_BYTES:
-        raise Invalid.at((field, 0, name), "example_invalid", f"a text has more than {MAX_TEXT_BYTES} bytes")
+        raise Invalid.at((field, 0, name), "example_invalid", f"a text is longer than {MAX_TEXT_BYTES} bytes")
     return array.dictionary_decode()
 
 
@@ -63,7 +61,7 @@ def is_date(kind: pa.DataType) -> bool:
 
 
 def numbers(column: pa.ChunkedArray, field: str, name: str, missing: bool = False) -> NDArray[np.float64]:
-    """A column of numbers; null is NaN where a value may be missing."""
+    """A column of numbers. With `missing`, null becomes NaN; otherwise it is an error."""
     array = to_array(column, field, name)
     if not (is_number(array.type) or pa.types.is_null(array.type)):
         raise Invalid.at((field, 0, name), "example_invalid", f"expected numbers, got {array.type}")
@@ -76,14 +74,14 @@ def numbers(column: pa.ChunkedArray, field: str, name: str, missing: bool = Fals
     values = np.array(array.cast(pa.float64(), safe=False).fill_null(0).to_numpy(zero_copy_only=False), np.float64)
     bad = ~np.isfinite(values)
     if bad.any():
-        message = "a number is not finite; a missing value is null, in CSV an empty field"
+        message = "must be finite; send a missing value as null, or in CSV as an empty field"
         raise Invalid.at((field, int(bad.argmax()), name), "number_not_finite", message)
     values[absent.to_numpy(zero_copy_only=False)] = math.nan
     return values
 
 
 def numbers_in_text(column: pa.ChunkedArray, field: str, name: str, missing: bool = False) -> pa.Array:
-    """Numbers that are written as text in CSV, true and false among them."""
+    """Parse numbers in CSV text, including true and false."""
     array = to_array(column, field, name)
     lower = pc.utf8_lower(array)
     for word, number in BOOLEAN_TEXTS.items():
@@ -91,7 +89,7 @@ def numbers_in_text(column: pa.ChunkedArray, field: str, name: str, missing: boo
     try:
         return array.cast(pa.float64())
     except pa.ArrowInvalid:
-        good, bad = 0, len(array)  # so many from the start can be read, so many cannot
+        good, bad = 0, len(array)  # bisection: the first `good` values are valid, the first `bad` are not
     while bad - good > 1:
         middle = (good + bad) // 2
         try:
@@ -99,23 +97,23 @@ def numbers_in_text(column: pa.ChunkedArray, field: str, name: str, missing: boo
             good = middle
         except pa.ArrowInvalid:
             bad = middle
-    hint = "; leave the field empty where it is missing" if missing else ""
+    hint = "; leave the field empty if the value is missing" if missing else ""
     raise Invalid.at((field, good, name), "example_invalid", f"expected a number{hint}")
 
 
 def text(column: pa.ChunkedArray, field: str, name: str) -> pa.StringArray:
-    """A column of text; whole numbers will do."""
+    """A column of text. Whole numbers are accepted too."""
     return as_text(to_array(column, field, name), field, name)
 
 
 def texts(column: pa.ChunkedArray, field: str, name: str) -> list[str | None]:
-    """The same as Python has it, null as None."""
+    """A column of text as a list, with None for null."""
     return text(column, field, name).to_pylist()  # type: ignore[no-any-return]
 
 
 def as_text(array: pa.Array, field: str, name: str) -> pa.Array:
     if pa.types.is_floating(array.type):
-        try:  # whole numbers become floats where some are missing
+        try:  # many programs store whole numbers as floats if some are missing
             array = array.cast(pa.int64())
         except pa.ArrowInvalid as error:
             row = int(pc.index(pc.equal(pc.floor(array), array), False).as_py())
@@ -133,32 +131,32 @@ def as_text(array: pa.Array, field: str, name: str) -> pa.Array:
 def find(
     column: pa.ChunkedArray, codes: Mapping[str, float], unknown: float, field: str, name: str
 ) -> NDArray[np.float64]:
-    """The code of each text; `unknown` where it has none, NaN where it is null."""
+    """The code of each text: `unknown` if it has none, NaN for null."""
     array = as_text(to_array(column, field, name), field, name)
-    places = pc.index_in(array, value_set=pa.array(list(codes), pa.string())).fill_null(len(codes))
-    made: NDArray[np.float64] = np.array([*codes.values(), unknown])[places.to_numpy(zero_copy_only=False)]
-    made[array.is_null().to_numpy(zero_copy_only=False)] = math.nan
-    return made
+    indices = pc.index_in(array, value_set=pa.array(list(codes), pa.string())).fill_null(len(codes))
+    found: NDArray[np.float64] = np.array([*codes.values(), unknown])[indices.to_numpy(zero_copy_only=False)]
+    found[array.is_null().to_numpy(zero_copy_only=False)] = math.nan
+    return found
 
 
 PER_DAY = {"date32[day]": 1, "date64[ms]": 86_400_000, "s": 86_400, "ms": 86_400_000, "us": 86_400_000_000}
 
 
 def days(column: pa.ChunkedArray, field: str, name: str) -> NDArray[np.float64]:
-    """Dates and timestamps in days since 1970; NaN where it is null."""
+    """Dates and timestamps as days since 1970, with NaN for null."""
     array = to_array(column, field, name)
     kind = array.type
     unit = kind.unit if pa.types.is_timestamp(kind) else str(kind)
     steps = np.asarray(array.cast(pa.int32() if unit == "date32[day]" else pa.int64()).fill_null(0))
-    if unit == "ns":  # as a text is read: to the microsecond
+    if unit == "ns":  # microseconds, as for dates in text
         steps, unit = steps // 1000, "us"
-    made: NDArray[np.float64] = steps / PER_DAY[unit]
-    made[array.is_null().to_numpy(zero_copy_only=False)] = math.nan
-    return made
+    values: NDArray[np.float64] = steps / PER_DAY[unit]
+    values[array.is_null().to_numpy(zero_copy_only=False)] = math.nan
+    return values
 
 
 def lists(column: pa.ChunkedArray, width: int, field: str) -> NDArray[Any]:
-    """A column of lists (nested or not, fixed-size or not) of `width` numbers -> (n, width), uncopied if it can be."""
+    """A column of lists of `width` numbers, nested or flat -> (n, width), without a copy if possible."""
     array, rows, per_row = to_array(column, field, "x"), len(column), 1
     while is_list(array.type):
         if array.null_count:
@@ -185,9 +183,9 @@ def lists(column: pa.ChunkedArray, width: int, field: str) -> NDArray[Any]:
         row = int(pc.index(array.is_null(), True).as_py()) // width
         raise Invalid.at((field, row, "x"), "example_invalid", "a number is missing")
     if pa.types.is_float16(array.type) or pa.types.is_boolean(array.type):
-        array = array.cast(pa.float32())  # else limits of 32 bits would be compared in 16
-    made: NDArray[Any] = array.to_numpy(zero_copy_only=False)
-    return made.reshape(rows, width)
+        array = array.cast(pa.float32())  # otherwise limits of 32 bits would be compared in 16
+    values: NDArray[Any] = array.to_numpy(zero_copy_only=False)
+    return values.reshape(rows, width)
 
 
 def is_list(kind: pa.DataType) -> bool:
@@ -195,4 +193,4 @@ def is_list(kind: pa.DataType) -> bool:
 
 
 def mismatch(row: int, field: str, width: int) -> Exception:
-    return Invalid.at((field, row, "x"), "example_shape_mismatch", f"not {width} numbers, as this model has")
+    return Invalid.at((field, row, "x"), "example_shape_mismatch", f"expected {width} numbers")

@@ -1,15 +1,14 @@
-"""A large body of JSON as many small ones: as Python objects, numbers take thirty times the memory of their text.
+"""Splits a large JSON body into small ones: numbers as Python objects take thirty times the memory of their text.
 
     pieces(b'{"inputs": [[1], [2], [3]]}', "inputs", ...)     b'{"inputs": [[1], [2]]}', b'{"inputs": [[3]]}'
 
-The whole is looked at for brackets, quotes and commas alone. Whatever else is wrong, the decoder of the pieces finds,
-and that of what is left when the list is taken out.
+This module looks only for brackets, quotes and commas. The decoders of the pieces, and of the rest of the body without
+the list, find all other errors.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +16,7 @@ import numpy as np
 from core.errors import AmendError, Invalid, Malformed
 
 MAX_UNSPLIT_BYTES = 2**22
-"""The largest body that is decoded in one go."""
+"""Size of the largest body that is decoded at once."""
 CHUNK_BYTES = 2**20
 QUOTE, COMMA, OPENING_BRACKET = ord('"'), ord(","), ord("[")
 DEPTH_CHANGES = np.zeros(256, np.int8)
@@ -26,7 +25,7 @@ DEPTH_CHANGES[[ord("]"), ord("}")]] = -1
 
 
 class Array(NamedTuple):
-    """A list that stands in the outermost object: where it begins and ends, and the commas between its items."""
+    """A list in the outermost object: its start, its end and the commas between its items."""
 
     start: int
     end: int
@@ -34,24 +33,24 @@ class Array(NamedTuple):
 
 
 def arrays(body: bytes, max_items: int) -> list[Array]:
-    """The lists in the outermost object; of more than `max_items` commas the others are left out."""
-    # blanked, not taken out: places stay what they are
+    """The lists in the outermost object, each with at most `max_items + 1` commas."""
+    # replaced by blanks, so that positions stay the same
     plain = body.replace(b"\\\\", b"  ").replace(b'\\"', b"  ") if b"\\" in body else body
     data = np.frombuffer(plain, np.uint8)
     found: list[Array] = []
     depth, quoted, opener = 0, False, 0
     current = Array(0, 0, [])
     for start in range(0, len(data), CHUNK_BYTES):
-        some = data[start : start + CHUNK_BYTES]
-        inside = (np.cumsum(some == QUOTE, dtype=np.int32) + quoted) % 2 == 1
-        step = np.where(inside, np.int8(0), DEPTH_CHANGES[some])
+        chunk = data[start : start + CHUNK_BYTES]
+        inside = (np.cumsum(chunk == QUOTE, dtype=np.int32) + quoted) % 2 == 1
+        step = np.where(inside, np.int8(0), DEPTH_CHANGES[chunk])
         level = np.cumsum(step, dtype=np.int32) + depth
         marked = ((step > 0) & (level == 2)) | ((step < 0) & (level == 1))
         if len(current.commas) <= max_items:
-            marked |= (some == COMMA) & (level == 2) & ~inside
+            marked |= (chunk == COMMA) & (level == 2) & ~inside
         depth, quoted = int(level[-1]), bool(inside[-1])
         if level.min() < 0:
-            raise Malformed("body_malformed", "The body is not valid JSON: a bracket is closed that was never opened.")
+            raise Malformed("body_malformed", "The body is not valid JSON: it has an unmatched closing bracket.")
         for i in (np.flatnonzero(marked) + start).tolist():
             if plain[i] == COMMA:
                 if opener == OPENING_BRACKET and len(current.commas) <= max_items:
@@ -61,7 +60,7 @@ def arrays(body: bytes, max_items: int) -> list[Array]:
             elif opener == OPENING_BRACKET:
                 found.append(current._replace(end=i))
     if depth or quoted:
-        raise Malformed("body_malformed", "The body is not valid JSON: it ends too early.")
+        raise Malformed("body_malformed", "The body is not valid JSON: it is incomplete.")
     return found
 
 
@@ -75,9 +74,8 @@ def pieces(
 ) -> Iterator[bytes]:
     """Split a body into smaller ones, each with a part of the list.
 
-    `check` is called with the number of items and whether it is exact, and raises if there are more than `max_items`;
-    `decode_rest` is called with the body without them. An item with more than `max_commas` has more numbers than any
-    input.
+    `check` is called with the number of items and whether it is exact, and raises if there are more than `max_items`.
+    `decode_rest` is called with the body without the items. An item with more than `max_commas` is an error.
     """
     found = arrays(body, max_items)
     kept, last = [], 0
@@ -85,9 +83,11 @@ def pieces(
         kept.append(body[last : array.start])
         last = array.end
     decode_rest(b"".join([*kept, body[last:]]))
-    if len(found) != 1:
-        raise Invalid.at((name,), "request_invalid", "expected one list")
-    [array] = found
+    # other lists are short: `decode_rest` has checked their names, and the caller reads them
+    named = [array for array in found if re.search(rb'"%s"\s*:\s*\[$' % name.encode(), body[: array.start][-200:])]
+    if len(named or found) != 1:
+        raise Invalid.at((name,), "request_invalid", "the body must contain exactly one list")
+    [array] = named or found
     ends = [*array.commas, array.end]
     check(len(ends) if body[array.start : array.end].strip() else 0, len(ends) <= max_items)
     start = before = array.start
@@ -101,41 +101,50 @@ def pieces(
 
 
 def lines(body: bytes, name: str, max_commas: int) -> Iterator[bytes]:
-    """Some lines at a time."""
+    """Chunks of whole lines."""
     start = count = 0
     while start < len(body):
         end = body.rfind(b"\n", start, start + CHUNK_BYTES) + 1 or body.find(b"\n", start) + 1 or len(body)
-        some = body[start:end].strip()
-        if len(some) > CHUNK_BYTES:
-            check_item(some, name, count, max_commas)
-        count += some.count(b"\n") + 1
-        if some:
-            yield some
+        chunk = body[start:end].strip()
+        if len(chunk) > CHUNK_BYTES:
+            check_item(chunk, name, count, max_commas)
+        count += chunk.count(b"\n") + 1
+        if chunk:
+            yield chunk
         start = end
 
 
 def check_item(text: bytes, name: str, index: int, max_commas: int) -> None:
     if text.count(b",") > max_commas:
-        raise Invalid.at((name, index), "example_shape_mismatch", "has more numbers than an input of this model")
+        raise Invalid.at((name, index), "example_shape_mismatch", "has more numbers than inputs of this model")
+
+
+def shift_errors(name: str, first: int) -> AbstractContextManager[None]:
+    """Add `first` to the index in the locations of errors, for a piece that starts there."""
+    return move_errors(name, lambda row: row + first)
+
+
+def relocate(name: str, rows: Sequence[int]) -> AbstractContextManager[None]:
+    """Correct the index in the locations of errors, for a list that has only some rows of the one that was sent."""
+    return move_errors(name, lambda row: rows[row])
 
 
 @contextmanager
-def shift_errors(name: str, first: int) -> Iterator[None]:
-    """Errors in a piece become errors in the whole."""
+def move_errors(name: str, move: Callable[[int], int]) -> Iterator[None]:
     try:
         yield
     except AmendError as error:
         for place in error.errors:
             loc = list(place["loc"])
-            if first and len(loc) > 1 and loc[0] == name and isinstance(loc[1], int):
-                place["loc"] = [name, loc[1] + first, *loc[2:]]
+            if len(loc) > 1 and loc[0] == name and isinstance(loc[1], int):
+                place["loc"] = [name, move(loc[1]), *loc[2:]]
                 error.detail = f"{'.'.join(map(str, place['loc']))}: {place['msg']}"
         raise
 
 
 @contextmanager
 def errors_of_one(name: str) -> Iterator[None]:
-    """Errors of the only item of a list become errors of a body that is the item."""
+    """Remove the list and the index from the locations of errors, for a body that is a single item."""
     try:
         yield
     except AmendError as error:

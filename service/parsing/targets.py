@@ -1,6 +1,4 @@
-"""Targets as callers send them -> the numbers that the ledger stores, and predictions back in the callers' terms."""
-
-from __future__ import annotations
+"""Converts targets between the values that callers send and the numbers that the ledger stores."""
 
 from typing import Any
 
@@ -12,16 +10,17 @@ from core.errors import Invalid
 from core.kprior.model.categories import spellings_of
 from core.kprior.model.spec import Target, values_of
 from service.parsing import columns
+from service.parsing.json_items import relocate
 
 BINARY: dict[Any, float] = {0: 0.0, 1: 1.0}
-"""True and 1.0 are 1 to a dictionary, too."""
+"""True and 1.0 equal 1 as keys of a dictionary."""
 MAX_VALUES = {"number": 2.0**49, "count": 1e12}
-"""What the solver can carry. Squares of numbers are summed in 32 bits where there is a network: 2**30 examples of
-2**98 each are what fits. The curvature of a count is the count: above 1e12 it leaves nothing of others' in 64 bits."""
+"""Largest values that the solvers can handle. Networks sum squares in 32 bits, which has room for 2**30 squares of
+2**98. The curvature of a count is the count: above 1e12, those of other examples are lost in 64 bits."""
 
 
 class Targets:
-    """How one model's targets are read and written."""
+    """Reads and writes the targets of one model."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -29,8 +28,19 @@ class Targets:
         self.values = values_of(target)
         self.codes = {v: float(i) for i, v in enumerate(self.values)} if self.kind == "classes" else BINARY
 
-    def from_json(self, ys: list[Any], field: str) -> NDArray[np.float64]:
-        """Decoded labels -> (n,)."""
+    def from_json(self, ys: list[Any], field: str, missing: bool = False) -> NDArray[np.float64]:
+        """Decoded labels -> (n,). With `missing`, null becomes NaN; otherwise it is an error."""
+        if None not in ys:
+            return self._from_json(ys, field)
+        if not missing:
+            raise self.missing_label(ys.index(None), field)
+        given = [i for i, y in enumerate(ys) if y is not None]
+        labels = np.full(len(ys), np.nan)
+        with relocate(field, given):
+            labels[given] = self._from_json([ys[i] for i in given], field)
+        return labels
+
+    def _from_json(self, ys: list[Any], field: str) -> NDArray[np.float64]:
         if self.kind in ("binary", "classes"):
             codes = self.codes
             if self.kind == "classes" and bool in set(map(type, ys)):
@@ -43,67 +53,81 @@ class Targets:
             if isinstance(y, str):
                 raise Invalid.at((field, i, "y"), "example_invalid", "expected a number")
         try:
-            made = np.array(ys, np.float64)
+            labels = np.array(ys, np.float64)
         except OverflowError:
-            made = np.array([float(y) if abs(y) < 2**1000 else 2.0**1000 for y in ys])
-        return self.check_range(made, field)
+            labels = np.array([float(y) if abs(y) < 2**1000 else 2.0**1000 for y in ys])
+        return self.check_range(labels, field)
 
-    def from_column(self, column: pa.ChunkedArray, field: str) -> NDArray[np.float64]:
-        """A column of labels -> (n,)."""
+    def from_column(self, column: pa.ChunkedArray, field: str, missing: bool = False) -> NDArray[np.float64]:
+        """A column of labels -> (n,). With `missing`, null becomes NaN; otherwise it is an error."""
+        if not column.null_count:
+            return self._from_column(column, field)
+        present = column.is_valid().to_numpy(zero_copy_only=False)
+        if not missing:
+            raise self.missing_label(int(present.argmin()), field)
+        labels = np.full(len(column), np.nan)
+        with relocate(field, np.flatnonzero(present).tolist()):
+            labels[present] = self._from_column(column.drop_null(), field)
+        return labels
+
+    def _from_column(self, column: pa.ChunkedArray, field: str) -> NDArray[np.float64]:
         numeric = columns.is_number(column.type)
         if self.kind == "binary" and numeric:
-            made = columns.numbers(column, field, "y")
-            bad = (made != 0) & (made != 1)
+            labels = columns.numbers(column, field, "y")
+            bad = (labels != 0) & (labels != 1)
         elif self.kind in ("binary", "classes"):
             codes = spellings_of([0, 1, *columns.BOOLEAN_TEXTS] if self.kind == "binary" else self.values)
-            made = columns.find(column, codes, -1.0, field, "y")
-            bad = ~(made >= 0)
-            made = made % 2 if self.kind == "binary" else made
+            labels = columns.find(column, codes, -1.0, field, "y")
+            bad = ~(labels >= 0)
+            labels = labels % 2 if self.kind == "binary" else labels
         else:
             return self.check_range(self.parse_numbers(column, field), field)
         if bad.any():
             raise self.unknown_label(int(bad.argmax()), field)
-        return made
+        return labels
 
     def parse_numbers(self, column: pa.ChunkedArray, field: str) -> NDArray[np.float64]:
-        """Numbers, also where CSV gave text."""
+        """Numbers, also from CSV text."""
         if pa.types.is_string(column.type):
             texts = columns.texts(column, field, "y")
-            made = np.empty(len(texts))
+            labels = np.empty(len(texts))
             for i, text in enumerate(texts):
                 try:
-                    made[i] = float(columns.BOOLEAN_TEXTS.get(text.lower(), text) if text else "")
+                    labels[i] = float(columns.BOOLEAN_TEXTS.get(text.lower(), text) if text else "")
                 except ValueError:
                     raise Invalid.at((field, i, "y"), "example_invalid", "expected a number") from None
-            return made
+            return labels
         return columns.numbers(column, field, "y")
 
     def check_range(self, y: NDArray[np.float64], field: str) -> NDArray[np.float64]:
         bad = ~np.isfinite(y)
         if bad.any():
-            raise Invalid.at((field, int(bad.argmax()), "y"), "number_not_finite", "is not finite")
+            raise Invalid.at((field, int(bad.argmax()), "y"), "number_not_finite", "must be finite")
         bad = np.abs(y) > MAX_VALUES[self.kind]
         if bad.any():
-            message = f"is beyond {MAX_VALUES[self.kind]:.15g}, more than a model can carry; give it in larger units"
+            message = f"exceeds the limit of {MAX_VALUES[self.kind]:.15g}; use larger units"
             raise Invalid.at((field, int(bad.argmax()), "y"), "number_too_large", message)
         if self.kind == "count":
             bad = (y < 0) | (y != np.floor(y))
             if bad.any():
-                raise Invalid.at((field, int(bad.argmax()), "y"), "label_invalid", "a count is 0, 1, 2, ...")
+                raise Invalid.at((field, int(bad.argmax()), "y"), "label_invalid", "a count must be 0, 1, 2, ...")
         return y
 
+    def missing_label(self, i: int, field: str) -> Exception:
+        return Invalid.at((field, i, "y"), "label_missing", "is missing")
+
     def unknown_label(self, i: int, field: str) -> Exception:
-        what = "0 or 1" if self.kind == "binary" else "among the target's values"
-        return Invalid.at((field, i, "y"), "label_invalid", f"is not {what}")
+        expected = "0 or 1" if self.kind == "binary" else "one of the target's values"
+        return Invalid.at((field, i, "y"), "label_invalid", f"must be {expected}")
 
     def to_json(self, y: float) -> Any:
-        """A stored target as it came."""
+        """A stored target as the caller sent it."""
         if self.kind == "number":
             return y
         return self.values[int(y)] if self.kind == "classes" else int(y)
 
     def to_column(self, y: NDArray[np.float64]) -> pa.Array:
-        """Stored targets as an Arrow column, from which they can be read again."""
+        """Stored targets as an Arrow column that `from_column` can read."""
         if self.kind == "number":
             return pa.array(y)
         if self.kind == "count":

@@ -1,6 +1,4 @@
-"""Weights of examples as callers send them -> numbers: how many times an example counts, one where nothing is said."""
-
-from __future__ import annotations
+"""Parses the weights of examples: how many times an example counts, 1 by default."""
 
 import math
 from collections.abc import Sequence
@@ -15,20 +13,20 @@ from service.parsing import columns
 
 ERROR_CODE = "weight_invalid"
 MAX_WEIGHT = 1e6
-"""An example that counts more leaves too few digits for the others."""
+"""A larger weight would leave too few digits for the other examples."""
 ERROR_MESSAGE = f"must be a number above 0 and up to {MAX_WEIGHT:.0f}"
 
 
 def from_json(given: Sequence[float | None], field: str) -> NDArray[np.float64] | None:
-    """Decoded weights -> (n,), NaN where none is given; None: none is."""
+    """Decoded weights -> (n,), NaN where a weight is missing; None if all are."""
     if given.count(None) == len(given):
         return None
-    made = np.array([math.nan if weight is None else weight for weight in given], np.float64)
-    return check(made, np.array([weight is None for weight in given]), field)
+    numbers = np.array([math.nan if weight is None else weight for weight in given], np.float64)
+    return check(numbers, np.array([weight is None for weight in given]), field)
 
 
 def from_column(column: pa.ChunkedArray, field: str) -> NDArray[np.float64] | None:
-    """A column of weights, as text where it comes from CSV -> (n,), NaN where none is given; None: none is."""
+    """A column of weights (text if from CSV) -> (n,), NaN where a weight is missing; None if all are."""
     array = columns.to_array(column, field, "weight")
     if array.null_count == len(array):
         return None
@@ -37,12 +35,14 @@ def from_column(column: pa.ChunkedArray, field: str) -> NDArray[np.float64] | No
     if not columns.is_number(array.type) or pa.types.is_boolean(array.type):
         raise Invalid.at((field, 0, "weight"), ERROR_CODE, f"{ERROR_MESSAGE}, got {array.type}")
     absent = array.is_null().to_numpy(zero_copy_only=False)
-    made = np.array(array.cast(pa.float64(), safe=False).fill_null(math.nan).to_numpy(zero_copy_only=False), np.float64)
-    return check(made, absent, field)
+    numbers = np.array(
+        array.cast(pa.float64(), safe=False).fill_null(math.nan).to_numpy(zero_copy_only=False), np.float64
+    )
+    return check(numbers, absent, field)
 
 
 def parse(array: pa.Array, field: str) -> pa.Array:
-    """Numbers that are written as text."""
+    """Parse numbers in text."""
     try:
         return pc.cast(array, pa.float64())
     except pa.ArrowInvalid:

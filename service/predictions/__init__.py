@@ -1,1 +1,1 @@
-"""Predictions, from the champion's weights or those of any other version."""
+"""Predictions with the champion or any other version."""

@@ -1,6 +1,4 @@
-"""Predictions of a table, as a table: Arrow or Parquet in and out."""
-
-from __future__ import annotations
+"""Bulk predictions: an Arrow or Parquet table in, a table out."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any
@@ -15,25 +13,26 @@ from core.errors import Unsupported
 from core.kprior.model.posterior import Uncertainty
 from core.kprior.model.spec import PredictorSpec, gives_scores, values_of
 from core.versions.queries import MAX_NUMBER
-from service import metrics
+from service import counters
 from service.context import ContextDep
-from service.examples.reader import InputReader
+from service.examples.readers import InputReader
 from service.examples.tables import open_arrow, open_parquet
-from service.http.auth import AuthenticatedRoute, Reader
+from service.http.auth import Reader
+from service.http.body_threads import run_for_body
 from service.http.problems import problem_responses
-from service.http.table_streams import CONTENT, MEDIA_TYPES, AnswerFormat, stream
+from service.http.routes import AuthenticatedRoute
+from service.http.table_streams import CONTENT, MEDIA_TYPES, ResponseFormat, stream
 from service.models.endpoints import Name
-from service.parsing import columns
+from service.parsing.columns import text as text_column
 from service.parsing.targets import Targets
 from service.predictions.predict import require_posterior
 from service.predictions.version_cache import CachedVersion
-from service.threads import run_for_body
 
 router = APIRouter(prefix="/v1/models/{name}/predictions/bulk", tags=["Predictions"], route_class=AuthenticatedRoute)
 
 READERS = {MEDIA_TYPES["arrow"]: open_arrow, MEDIA_TYPES["parquet"]: open_parquet}
 NUMBERS_PER_BATCH = 500_000
-"""Predicted numbers in one record batch, roughly."""
+"""Approximate number of predicted values in one record batch."""
 
 
 @router.post(
@@ -47,28 +46,30 @@ async def predict_table(
     name: Name,
     caller: Reader,
     context: ContextDep,
-    form: AnswerFormat,
-    version: Annotated[int | None, Query(ge=1, le=MAX_NUMBER, description="Missing: the champion.")] = None,
-    uncertainty: Annotated[bool, Query(description="Whether `std` and `interval` are told, too.")] = False,
+    form: ResponseFormat,
+    version: Annotated[
+        int | None, Query(ge=1, le=MAX_NUMBER, description="Version number. Default: the champion.")
+    ] = None,
+    uncertainty: Annotated[bool, Query(description="Include `std` and `interval` in the response.")] = False,
 ) -> Response:
-    """Predict for every row of an Arrow stream or a Parquet file with the champion, or with the version that is named.
+    """Predict every row of an Arrow stream or a Parquet file, with the champion or another version.
 
-    It has a column for each feature, or `x`; `y`, `subject`, `weight` and `split` are passed over. The answer has the
-    column `id`, if that is there, and row by row `mean`, and `class` of yes/no targets, or `class` and `probabilities`;
-    with `uncertainty` also `std` and `interval`, which have a field for each class where there are classes; null where
-    the model's output is not a finite number.
+    The table has one column per feature, or a column `x`; the columns `y`, `subject`, `weight` and `split` are ignored.
+    The response has the column `id` if the request has it, and `mean` (with `class` for binary targets) or `class` and
+    `probabilities`. With `uncertainty` it also has `std` and `interval`, with one field per class for targets with
+    classes. A row whose output is not a finite number has nulls.
     """
-    loaded: CachedVersion = await request.app.state.champions.get(name, version, caller)
+    loaded: CachedVersion = await request.app.state.versions.get(name, version, caller)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in READERS:
-        raise Unsupported("content_type_unsupported", f"Send one of: {', '.join(READERS)}.")
+        raise Unsupported("content_type_unsupported", f"Unsupported Content-Type. Use one of: {', '.join(READERS)}.")
     body, settings = await request.body(), context.settings
     reader = InputReader(loaded.model.spec, settings.max_batch, settings.max_body_bytes)
 
     def read() -> tuple[pa.StringArray | None, NDArray[Any]]:
         table = READERS[kind](reader, body)
         reader.check_size(table.num_rows)
-        ids = columns.text(table.column("id"), reader.field, "id") if "id" in table.column_names else None
+        ids = text_column(table.column("id"), reader.field, "id") if "id" in table.column_names else None
         x = loaded.inputs.from_columns(table, reader.field)
         if uncertainty:
             require_posterior(loaded)
@@ -86,25 +87,25 @@ def predict_pieces(
     name: str, loaded: CachedVersion, x: NDArray[Any], ids: pa.StringArray | None, uncertainty: bool
 ) -> Iterator[pa.Table]:
     rows = max(1, NUMBERS_PER_BATCH // loaded.model.outputs)
-    metrics.count_unseen(name, loaded.inputs.count_other(x))
+    counters.count_unseen(name, loaded.inputs.count_other(x))
     for start in range(0, len(x), rows):
-        some = x[start : start + rows]
-        metrics.PREDICTIONS.inc(len(some))
-        mean, unsure = loaded.model.assess(some) if uncertainty else (loaded.model.predict_means(some), None)
+        piece = x[start : start + rows]
+        counters.PREDICTIONS.inc(len(piece))
+        mean, unsure = loaded.model.assess(piece) if uncertainty else (loaded.model.predict_means(piece), None)
         yield to_table(loaded, mean, unsure, None if ids is None else ids[start : start + rows])
 
 
 def to_table(
     loaded: CachedVersion, mean: NDArray[Any], unsure: Uncertainty | None, ids: pa.StringArray | None
 ) -> pa.Table:
-    """Predicted means (n, K), as `to_predictions` has them, in columns."""
-    made = to_columns(loaded.model.spec, mean.astype(np.float64))
+    """Predicted means (n, K) as a table with the columns that `to_predictions` names."""
+    columns = to_columns(loaded.model.spec, mean.astype(np.float64), loaded.model.threshold)
     if unsure is not None:
-        made |= to_uncertainty(loaded.model.spec, unsure)
-    return pa.table(made if ids is None else {"id": ids, **made})
+        columns |= to_uncertainty(loaded.model.spec, unsure)
+    return pa.table(columns if ids is None else {"id": ids, **columns})
 
 
-def to_columns(spec: PredictorSpec, mean: NDArray[np.float64]) -> dict[str, pa.Array]:
+def to_columns(spec: PredictorSpec, mean: NDArray[np.float64], threshold: float = 0.5) -> dict[str, pa.Array]:
     """
     >>> to_columns({"target": {"kind": "binary"}}, np.array([[0.25], [np.nan]]))["class"].to_pylist()
     [0, None]
@@ -119,14 +120,14 @@ def to_columns(spec: PredictorSpec, mean: NDArray[np.float64]) -> dict[str, pa.A
     scores = gives_scores(spec)
     means = {"score" if scores else "mean": pa.array(mean[:, 0], mask=bad)}
     if target["kind"] == "binary":
-        means["class"] = pa.array((mean[:, 0] > (0.0 if scores else 0.5)).astype(np.int8), mask=bad)
+        means["class"] = pa.array((mean[:, 0] > (0.0 if scores else threshold)).astype(np.int8), mask=bad)
     return means
 
 
 def to_uncertainty(spec: PredictorSpec, unsure: Uncertainty) -> dict[str, pa.Array]:
     """
-    >>> found = Uncertainty(np.array([[0.1], [np.nan]]), np.array([[0.2], [0.0]]), np.array([[0.6], [1.0]]))
-    >>> {name: column.to_pylist() for name, column in to_uncertainty({"target": {"kind": "binary"}}, found).items()}
+    >>> unsure = Uncertainty(np.array([[0.1], [np.nan]]), np.array([[0.2], [0.0]]), np.array([[0.6], [1.0]]))
+    >>> {name: column.to_pylist() for name, column in to_uncertainty({"target": {"kind": "binary"}}, unsure).items()}
     {'std': [0.1, None], 'interval': [[0.2, 0.6], None]}
     """
     target, bad = spec["target"], ~np.isfinite(np.concatenate(unsure, 1)).all(1)

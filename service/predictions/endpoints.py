@@ -1,16 +1,13 @@
 """The endpoint of predictions."""
 
-from __future__ import annotations
-
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from service.context import ContextDep
-from service.http.auth import AuthenticatedRoute, Reader
-from service.http.bodies import describe_body
+from service.http.auth import Reader
+from service.http.body_schemas import describe_body
 from service.http.problems import problem_responses
+from service.http.routes import AuthenticatedRoute
 from service.http.unit_of_work import Write
 from service.models.endpoints import Name
 from service.predictions.predict import predict
@@ -19,54 +16,74 @@ router = APIRouter(prefix="/v1/models/{name}/predictions", tags=["Predictions"],
 
 BODY = describe_body(
     "inputs",
-    {"items": {"anyOf": [{"type": "array"}, {"type": "object"}]}, "description": "Each like the `x` of an example."},
+    {
+        "items": {"anyOf": [{"type": "array"}, {"type": "object"}]},
+        "description": "Inputs, each in the format of the `x` of an example.",
+    },
     {"inputs": [[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]]},
     others={
         "version": {
             "type": ["integer", "null"],
             "minimum": 1,
             "maximum": 2**31 - 1,
-            "description": "Missing: the champion.",
+            "description": "Version number. Default: the champion.",
         },
         "uncertainty": {
             "type": "boolean",
             "default": False,
-            "description": "Whether `std` and `interval` are told, too.",
+            "description": "Include `std` and `interval` in the response.",
+        },
+        "record": {
+            "type": "boolean",
+            "default": False,
+            "description": "Store the inputs and predictions as examples without labels. Requires `ids` and the scope "
+            "`ingest`.",
+        },
+        "ids": {
+            "type": ["array", "null"],
+            "items": {"type": "string", "minLength": 1, "maxLength": 200},
+            "description": "With `record`: the id of each input, by which its label is sent.",
+        },
+        "subjects": {
+            "type": ["array", "null"],
+            "items": {"type": ["string", "null"], "minLength": 1, "maxLength": 200},
+            "description": "With `record`: the person that each input is about. Only keyed hashes are stored.",
         },
     },
 )
 
 
-class OutputAnswer(BaseModel):
-    """One prediction: `mean` for yes/no, numbers and counts; `class` where there are classes."""
+class PredictionResponse(BaseModel):
+    """One prediction: `mean` for binary targets, numbers and counts; `class` for binary targets and classes."""
 
     mean: float | None = None
-    score: float | None = Field(None, description="In place of `mean` where the loss is a squared hinge: above 0, 1.")
+    score: float | None = Field(None, description="Instead of `mean` for the squared hinge loss: above 0 for class 1.")
     class_: int | str | None = Field(None, alias="class")
     probabilities: dict[str, float] | None = None
-    std: float | dict[str, float] | None = Field(None, description="If asked: the standard deviation, or each class's.")
+    std: float | dict[str, float] | None = Field(None, description="On request: standard deviation, or one per class.")
     interval: list[float] | dict[str, list[float]] | None = Field(
-        None, description="If asked: the ends of an interval that holds 95 %, or each class's."
+        None, description="On request: limits of the 95 % interval, or those of each class."
     )
 
 
-class PredictionsAnswer(BaseModel):
-    """Predictions in the order of the inputs."""
+class PredictionsResponse(BaseModel):
+    """Predictions, in the order of the inputs."""
 
     version: int
-    outputs: list[OutputAnswer]
+    outputs: list[PredictionResponse]
 
 
 @router.post(
     "",
-    response_model=PredictionsAnswer,
+    response_model=PredictionsResponse,
     response_model_exclude_none=True,
     responses=problem_responses(404, 409, 413),
     openapi_extra=BODY,
 )
-async def make_predictions(request: Request, name: Name, caller: Reader, context: ContextDep, write: Write) -> Response:
-    """Predict with the champion, or with the version that is named."""
-    made = await predict(await request.body(), name, caller, context, request.app.state.champions)
-    if write.key is not None:
-        return await run_in_threadpool(write, caller.credential, 200, lambda _session: made)
-    return Response(made, media_type="application/json")
+async def make_predictions(request: Request, name: Name, caller: Reader, write: Write) -> Response:
+    """Predict with the champion or another version.
+
+    With `record`, the inputs are also stored as examples without labels, together with the predictions.
+    """
+    response = await predict(await request.body(), name, caller, request.app.state.versions, write)
+    return Response(response, media_type="application/json") if isinstance(response, bytes) else response

@@ -1,6 +1,4 @@
-"""A request for predictions -> its answer. Called by the endpoint and by the fast path."""
-
-from __future__ import annotations
+"""Computes the response to a prediction request, for the endpoint and for the fast path."""
 
 import math
 from collections.abc import Callable
@@ -11,61 +9,78 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
 
 from core.errors import Invalid
 from core.inference.predictions import to_predictions
 from core.kprior.model.posterior import Uncertainty
-from core.kprior.posterior import NoPosterior
-from service import metrics
-from service.context import Context
+from core.kprior.state.posterior import NoPosterior
+from service import counters
 from service.examples.objects import decode_or_refuse
-from service.examples.reader import batch_too_large
+from service.examples.readers import batch_too_large
 from service.http.auth import Caller
+from service.http.body_threads import run_for_body
+from service.http.unit_of_work import UnitOfWork
 from service.parsing import json_items
+from service.predictions.recording import Head, Recorder, recording_of
 from service.predictions.version_cache import CachedVersion, VersionCache
-from service.threads import run_for_body
 
 FIELD = "inputs"
 MAX_INLINE_SIZE = 200_000
-"""Bytes of a body, or numbers in and out, that are handled in the event loop; more would hold up other requests."""
+"""Bytes of a body, or numbers in and out, up to which the event loop predicts; more would delay other requests."""
 SHORT_BODY_BYTES = 4096
-"""Bytes of a body with a few inputs."""
+"""Up to this size a body has few inputs."""
 MAX_INLINE_MULTIPLICATIONS = 10**8
-"""Multiplications that are done in the event loop: some milliseconds."""
+"""Multiplications up to which the event loop computes uncertainty: some milliseconds."""
 MAX_PROBABILITIES = 2_000_000
-"""In one answer."""
-
-
-class Head(msgspec.Struct):
-    """The part of a body that says which version reads the rest, and what of it is wanted."""
-
-    version: int | None = None
-    uncertainty: bool = False
+"""Maximum number of probabilities in one response."""
 
 
 heads = msgspec.json.Decoder(Head)
-HEAD_MESSAGES = {"version": "must be the number of a version; without it, the champion predicts"}
+OPTIONS = (b"version", b"uncertainty", b"record", b"ids", b"subjects", b"\\u")
+"""What a body contains that has any options."""
+HEAD_MESSAGES = {"version": "must be a version number; omit it to predict with the champion"}
 
 
 @lru_cache(maxsize=256)
 def decoder(x: Any) -> msgspec.json.Decoder[Any]:
     """The decoder of a body whose inputs are decoded to `x`."""
-    fields: list[Any] = [("inputs", list[x]), ("version", int | None, None), ("uncertainty", bool, False)]
-    return msgspec.json.Decoder(msgspec.defstruct("Body", fields, forbid_unknown_fields=True))
+    options: list[Any] = [(field.name, field.type, field.default) for field in msgspec.structs.fields(Head)]
+    return msgspec.json.Decoder(msgspec.defstruct("Body", [("inputs", list[x]), *options], forbid_unknown_fields=True))
 
 
-async def predict(body: bytes, name: str, caller: Caller, context: Context, champions: VersionCache) -> bytes:
-    """The JSON of the predictions that a body asks for."""
-    # a named version is looked for only where one may be named
-    asks = b"version" in body or b"uncertainty" in body or b"\\u" in body
+async def predict(
+    body: bytes, name: str, caller: Caller, versions: VersionCache, write: UnitOfWork
+) -> bytes | Response:
+    """The JSON response to a body; a complete response if anything was written to the database."""
+    # decode the options only if the body can contain any
     head = (
-        decode_or_refuse(lambda: heads.decode(body), code="request_invalid", messages=HEAD_MESSAGES) if asks else Head()
+        decode_or_refuse(lambda: heads.decode(body), code="request_invalid", messages=HEAD_MESSAGES)
+        if any(option in body for option in OPTIONS)
+        else Head()
     )
-    version, unsure = head.version, head.uncertainty
+    version, unsure, context = head.version, head.uncertainty, write.context
+    max_batch = context.settings.max_batch
+    recording = recording_of(head, caller, max_batch)
     if version is not None and not 0 < version < 2**31:
         raise Invalid.at(("version",), "request_invalid", HEAD_MESSAGES["version"])
-    loaded = await champions.get(name, version, caller)
-    max_batch = context.settings.max_batch
+    loaded = await versions.get(name, version, caller)
+    if recording is not None:
+
+        def predict_and_record() -> Response:
+            x = read(loaded, body, max_batch)
+            mean, content = respond(name, loaded, x, unsure)
+            return Recorder(name, loaded, recording, caller, versions, write).store(x, mean, content)
+
+        return await run_for_body(body, predict_and_record)
+    content = await compute(body, name, loaded, max_batch, unsure)
+    if write.key is not None:
+        return await run_in_threadpool(write, caller.credential, 200, lambda _session: content)
+    return content
+
+
+async def compute(body: bytes, name: str, loaded: CachedVersion, max_batch: int, unsure: bool) -> bytes:
+    """The JSON of the predictions, computed in a thread if that takes long."""
     if len(body) > MAX_INLINE_SIZE:
         return await run_for_body(body, lambda: predict_with(name, loaded, read(loaded, body, max_batch), unsure))
     x = read(loaded, body, max_batch)
@@ -95,9 +110,9 @@ def read(loaded: CachedVersion, body: bytes, max_batch: int) -> NDArray[Any]:
 
 
 def check(loaded: CachedVersion, count: int, max_batch: int, exactly: bool = True) -> None:
-    """That there are some inputs, and not too many."""
+    """Raise an error if there are no inputs, or too many."""
     if count == 0:
-        raise Invalid.at((FIELD,), "batch_empty", "there is no input")
+        raise Invalid.at((FIELD,), "batch_empty", "must not be empty")
     numbers = max(1, MAX_PROBABILITIES // loaded.model.outputs)
     if count > min(max_batch, numbers):
         raise batch_too_large(count, min(max_batch, numbers), "inputs", exactly)
@@ -113,31 +128,36 @@ def read_some(loaded: CachedVersion, body: bytes, check: Callable[[int], None]) 
 
 
 def predict_with(name: str, loaded: CachedVersion, x: NDArray[Any], unsure: bool = False) -> bytes:
+    return respond(name, loaded, x, unsure)[1]
+
+
+def respond(name: str, loaded: CachedVersion, x: NDArray[Any], unsure: bool) -> tuple[NDArray[Any], bytes]:
+    """Predicted means (n, K), and the JSON of the predictions."""
     mean, uncertainties = assess(name, loaded, x) if unsure else (predict_means(name, loaded, x), None)
-    outputs = to_predictions(loaded.model.spec, mean, uncertainties)
-    return msgspec.json.encode({"version": loaded.model.number, "outputs": outputs})
+    outputs = to_predictions(loaded.model.spec, mean, uncertainties, loaded.model.threshold)
+    return mean, msgspec.json.encode({"version": loaded.model.number, "outputs": outputs})
 
 
 def assess(name: str, loaded: CachedVersion, x: NDArray[Any], field: str = FIELD) -> tuple[NDArray[Any], Uncertainty]:
-    """The predicted means (n, K), which are finite and counted, and how sure they are."""
+    """Predicted means (n, K) and their uncertainty, checked to be finite and counted."""
     require_posterior(loaded)
-    mean, found = loaded.model.assess(x)
-    require_finite(np.concatenate([mean, *found], 1), field)
+    mean, uncertainty = loaded.model.assess(x)
+    require_finite(np.concatenate([mean, *uncertainty], 1), field)
     count(name, loaded, x)
-    return mean, found
+    return mean, uncertainty
 
 
 def require_posterior(loaded: CachedVersion) -> None:
-    """Invalid, if nobody can say how sure a version is. The first time, this is where it is found out."""
+    """Raise Invalid if uncertainty is not available for a version. The first call computes the posterior."""
     try:
         loaded.posterior()
     except NoPosterior as error:
-        message = f"how sure this model is cannot be said: {error}"
+        message = f"uncertainty is not available for this model: {error}"
         raise Invalid.at(("uncertainty",), "uncertainty_unsupported", message) from error
 
 
 def predict_means(name: str, loaded: CachedVersion, x: NDArray[Any], field: str = FIELD) -> NDArray[Any]:
-    """The predicted means (n, K), which are finite and counted."""
+    """Predicted means (n, K), checked to be finite and counted."""
     mean = loaded.model.predict_means(x)
     require_finite(mean, field)
     count(name, loaded, x)
@@ -145,13 +165,13 @@ def predict_means(name: str, loaded: CachedVersion, x: NDArray[Any], field: str 
 
 
 def require_finite(mean: NDArray[Any], field: str) -> None:
-    """Invalid, if the numbers of an input are not all finite."""
+    """Raise Invalid if an output is not finite."""
     if not math.isfinite(mean.sum()) and not (finite := np.isfinite(mean)).all():
         i = int((~finite).any(1).argmax())
-        raise Invalid.at((field, i), "number_not_finite", "the model's output for it is not a finite number")
+        raise Invalid.at((field, i), "number_not_finite", "the model's output for this input is not a finite number")
 
 
 def count(name: str, loaded: CachedVersion, x: NDArray[Any]) -> None:
-    """Count predictions, and categories that nobody has seen."""
-    metrics.PREDICTIONS.inc(len(x))
-    metrics.count_unseen(name, loaded.inputs.count_other(x))
+    """Count predictions and unseen categories."""
+    counters.PREDICTIONS.inc(len(x))
+    counters.count_unseen(name, loaded.inputs.count_other(x))

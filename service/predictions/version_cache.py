@@ -1,11 +1,9 @@
 """The versions that this process has in memory, and which of them is the champion.
 
-Who is champion is asked of the database at most once in `cache_seconds`, and again after any answer that may have told
-of a new one (`service/http/middleware.py`); weights are read once. Weights that nobody asked for lately are dropped, so
-that those of a purged version do not linger.
+The champion is looked up in the database at most once in `cache_seconds`, and after every response that may have
+mentioned a new one (`MonotonicReads`); so is the policy's threshold. Weights are loaded once, and evicted when they are
+not used, so that those of a purged version do not stay in memory.
 """
-
-from __future__ import annotations
 
 import asyncio
 import threading
@@ -17,8 +15,9 @@ from starlette.concurrency import run_in_threadpool
 from core.errors import Conflict
 from core.inference.loaded_model import LoadedModel
 from core.kprior import State
-from core.kprior.posterior import LatePosterior
+from core.kprior.state.posterior import LatePosterior
 from core.models import catalog
+from core.models.policy import policy_of
 from core.versions import history
 from core.versions.queries import find_version, is_withdrawn
 from service.context import Context
@@ -26,22 +25,22 @@ from service.http.auth import Caller
 from service.parsing.inputs import Inputs, inputs_of
 
 EVICT_AFTER_SECONDS = 30.0
-"""Without use. The cache is checked as often, so that an unused version is gone within twice as long."""
+"""Time without use. The cache is checked as often, so that an unused version is evicted within twice this time."""
 MAX_VERSIONS = 32
-"""Versions in memory."""
+"""Maximum number of versions in memory."""
 Key = tuple[int, int]
-"""A model's number and a version's."""
+"""Id of the model and number of the version."""
 
 
 @dataclass
 class CachedVersion:
-    """A version in memory, and how its inputs are read."""
+    """A version in memory with the parser of its inputs."""
 
     model: LoadedModel
     inputs: Inputs
     posterior: LatePosterior
     confirmed: float
-    """When the database was last asked for it."""
+    """When it was last looked up in the database."""
 
 
 class VersionCache:
@@ -53,40 +52,43 @@ class VersionCache:
         self._loading: dict[Key, threading.Lock] = {}
 
     async def get(self, name: str, version: int | None, caller: Caller) -> CachedVersion:
-        """The version asked for, or the champion: without a thread, where no database need be asked."""
-        recent = self.get_recent(name, version, caller)
-        return await run_in_threadpool(self.find, name, version, caller) if recent is None else recent
+        """The given version or the champion. Uses a thread only if a database query is needed."""
+        cached = self.get_cached(name, version, caller)
+        return await run_in_threadpool(self.find, name, version, caller) if cached is None else cached
 
-    def get_recent(self, name: str, version: int | None, caller: Caller) -> CachedVersion | None:
-        """The version, if what is known of it is fresh enough to need no database."""
+    def get_cached(self, name: str, version: int | None, caller: Caller) -> CachedVersion | None:
+        """The version, if the cache has it and no database query is needed."""
         if caller.models is not None and name not in caller.models:
             return None
-        key: Key | None = self.context.champions.get((name, version))
+        key: Key | None = self.context.version_keys.get((name, version))
         return None if key is None else self.loaded.get(key)
 
     def find(self, name: str, version: int | None, caller: Caller) -> CachedVersion:
-        """The version asked for, or the champion; Conflict if there is none."""
+        """The given version or the champion. Raises Conflict if there is no champion."""
         asked = time.monotonic()
         with self.context.database.read() as session:
             model = catalog.find(session, name, caller.models)
             if version is None and model.champion is None:
-                message = "The model has no champion yet: train it with an adaptation."
+                message = "The model has no champion yet. Train it with an adaptation."
                 if is_withdrawn(session, model):
-                    message = "The model was withdrawn, for its last training example has gone. Add examples: the next "
-                    message += "adaptation trains it anew."
+                    message = (
+                        "The model was withdrawn because it has no training examples left. Add examples and adapt it."
+                    )
                 raise Conflict("champion_missing", message)
             row = find_version(session, model, version or model.champion or 0)
             history.require_in_use(row)
             key, file, sha256 = (model.id, row.number), row.file, row.sha256
+            threshold = policy_of(model).threshold
         loaded = self.loaded.get(key)
         if loaded is None:
-            # one load of a version at a time; others need not wait for it
+            # one lock per version: loading a version does not delay the others
             with self._loading.setdefault(key, threading.Lock()):
                 loaded = self.loaded.get(key) or self.load(key[1], file, sha256)
                 self.loaded[key] = loaded
             self._loading.pop(key, None)
         loaded.confirmed = time.monotonic()
-        self.context.champions.put((name, version), key, asked)
+        loaded.model.threshold = threshold  # the policy may have changed since the version was loaded
+        self.context.version_keys.put((name, version), key, asked)
         self.evict(loaded.confirmed)
         return loaded
 
@@ -97,12 +99,12 @@ class VersionCache:
         return CachedVersion(model, inputs_of(model.spec), posterior, time.monotonic())
 
     async def keep_evicting(self) -> None:
-        """Evict also while nobody asks for anything."""
+        """Evict unused versions regularly, even without requests."""
         while True:
             await asyncio.sleep(EVICT_AFTER_SECONDS)
             self.evict(time.monotonic())
 
     def evict(self, now: float) -> None:
-        """Drop what nobody asked for lately, and the longest unasked of too many."""
+        """Drop versions that were not used lately, and the least recently used above the limit."""
         recent = sorted(self.loaded.items(), key=lambda item: item[1].confirmed, reverse=True)
         self.loaded = {key: one for key, one in recent[:MAX_VERSIONS] if one.confirmed > now - EVICT_AFTER_SECONDS}

@@ -1,1 +1,1 @@
-"""Versions: listed, promoted, compared, downloaded."""
+"""Versions: list, promote, compare, download."""

@@ -1,6 +1,4 @@
-"""Endpoints that hand out a version: its weights, its coefficients by name, an ONNX file."""
-
-from __future__ import annotations
+"""Downloads of a version: weights, ONNX file, coefficients by name."""
 
 from typing import Annotated
 
@@ -11,6 +9,7 @@ from starlette.responses import Response
 from core.errors import NotFound
 from core.kprior import State
 from core.models import catalog
+from core.models.policy import policy_of
 from core.models.training import training_of
 from core.tables.keys import Scope
 from core.tables.models import Model
@@ -19,60 +18,57 @@ from core.versions import history
 from core.versions.coefficients import named_coefficients
 from core.versions.queries import MAX_NUMBER, find_version
 from service.context import Context, ContextDep
-from service.http.auth import AuthenticatedRoute, Caller, Downloader
+from service.http.auth import Caller, Downloader
+from service.http.body_schemas import Schema
 from service.http.problems import problem_responses
+from service.http.routes import AuthenticatedRoute
 from service.models.endpoints import Name
-from service.versions.schemas import CoefficientsAnswer, of_coefficient
+from service.versions.schemas import CoefficientsResponse
 
 router = APIRouter(prefix="/v1/models/{name}/versions/{n}", tags=["Versions"], route_class=AuthenticatedRoute)
 
 
+def file_responses(description: str) -> dict[int | str, Schema]:
+    content = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+    return {200: {"description": description, "content": content}, **problem_responses(404, 409)}
+
+
 def refuse_champion(given: object) -> object:
-    """Versions are numbers here: an address that means another version tomorrow is none to cache or to log."""
+    """Reject `champion` as a version: a URL should always mean the same version, in caches and in logs."""
     if given == "champion":
-        raise ValueError("must be a version's number; the model's `champion` says which it is")
+        raise ValueError("must be a version number; the field `champion` of the model has the number of the champion")
     return given
 
 
 Number = Annotated[
-    int, BeforeValidator(refuse_champion), Path(ge=1, le=MAX_NUMBER, description="The version's number.", examples=[1])
+    int, BeforeValidator(refuse_champion), Path(ge=1, le=MAX_NUMBER, description="Version number.", examples=[1])
 ]
 
 
 def require_weights(caller: Caller, model: Model) -> None:
-    """Forbidden, unless the key may read weights; with certified removal admin's alone may: the promise holds only as
-    long as nobody knows the perturbation.
+    """Raise Forbidden unless the key may read weights. With certified removal this requires the scope `admin`, because
+    the guarantee holds only while the perturbation is secret.
     """
     caller.require(Scope.ADMIN if training_of(model).removal else Scope.WEIGHTS)
 
 
 def find_downloadable(context: Context, name: str, n: int, caller: Caller) -> Version:
-    """A version whose weights this key may read."""
+    """A version whose weights the key may read."""
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)
         require_weights(caller, model)
         version = find_version(session, model, n)
         if version.state is VersionState.PURGED:
-            raise NotFound("version_purged", f"Version {n} is purged: its weights are gone.")
+            raise NotFound("version_purged", f"Version {n} was purged. Its weights are deleted.")
         history.require_in_use(version)
         return version
 
 
-@router.get(
-    "/weights",
-    response_class=Response,
-    responses={
-        200: {
-            "description": "The safetensors file.",
-            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
-        },
-        **problem_responses(404, 409),
-    },
-)
+@router.get("/weights", response_class=Response, responses=file_responses("The safetensors file."))
 def download_weights(name: Name, n: Number, caller: Downloader, context: ContextDep) -> Response:
-    """The version's state as a safetensors file. It takes the scope `weights`: more can be computed from weights than
-    predictions tell. With certified removal it takes an admin key: the file holds the perturbation, and the promise
-    holds only as long as nobody knows it.
+    """Download the state of a version as a safetensors file. Requires the scope `weights`, because weights reveal more
+    than predictions. With certified removal it requires the scope `admin`: the file contains the perturbation, and the
+    guarantee holds only while that is secret.
     """
     version = find_downloadable(context, name, n, caller)
     file, sha256 = version.file, version.sha256
@@ -80,40 +76,32 @@ def download_weights(name: Name, n: Number, caller: Downloader, context: Context
     return Response(context.file(file, sha256), headers=headers, media_type="application/octet-stream")
 
 
-@router.get(
-    "/onnx",
-    response_class=Response,
-    responses={
-        200: {
-            "description": "The ONNX file.",
-            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
-        },
-        **problem_responses(404, 409),
-    },
-)
+@router.get("/onnx", response_class=Response, responses=file_responses("The ONNX file."))
 def export_onnx(name: Name, n: Number, caller: Downloader, context: ContextDep) -> Response:
-    """The version as an ONNX file that takes raw inputs and gives the service's predictions, for any runtime. A vector
-    or an image is the input `x`; a table has an input for each column, (rows, 1): numbers (NaN: missing), categories as
-    text ("": missing). Outputs are `mean`, or `probabilities`, and `class`. It takes the scope `weights`.
+    """Download a version as an ONNX file that maps raw inputs to the service's predictions. A vector or an image is the
+    input `x`; a table has one input of shape (rows, 1) per column: numbers (NaN: missing) and categories as text ("":
+    missing). The outputs are `mean` or `probabilities`, and `class`. Requires the scope `weights`.
     """
-    from core.versions.onnx_graph import to_onnx  # takes half a second, which most processes never need
+    from core.versions.onnx_graph import to_onnx  # importing onnx takes half a second, and most processes never need it
 
     version = find_downloadable(context, name, n, caller)
-    content = to_onnx(State.from_bytes(context.file(version.file, version.sha256)), name, n)
+    with context.database.read() as session:
+        threshold = policy_of(catalog.find(session, name, caller.models)).threshold
+    content = to_onnx(State.from_bytes(context.file(version.file, version.sha256)), name, n, threshold)
     headers = {"Content-Disposition": f'attachment; filename="{name}-{n}.onnx"'}
     return Response(content, headers=headers, media_type="application/octet-stream")
 
 
 @router.get(
     "/coefficients",
-    response_model=CoefficientsAnswer,
+    response_model=CoefficientsResponse,
     response_model_by_alias=True,
     responses=problem_responses(404, 409),
 )
-def list_coefficients(name: Name, n: Number, caller: Downloader, context: ContextDep) -> CoefficientsAnswer:
-    """The coefficients of a linear model by the names of its features, in the units of the inputs and in the model's
-    own. They are its weights: it takes the scope `weights`.
+def list_coefficients(name: Name, n: Number, caller: Downloader, context: ContextDep) -> CoefficientsResponse:
+    """List the coefficients of a linear model by feature name, in the units of the inputs and in standardised units.
+    Requires the scope `weights`.
     """
     version = find_downloadable(context, name, n, caller)
     state = State.from_bytes(context.file(version.file, version.sha256))
-    return CoefficientsAnswer(items=[of_coefficient(found) for found in named_coefficients(state)])
+    return CoefficientsResponse(items=named_coefficients(state))

@@ -1,7 +1,5 @@
 """Endpoints of versions, promotions and comparisons."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -10,72 +8,77 @@ from sqlalchemy.orm import Session
 from starlette.responses import Response
 
 from core.errors import Forbidden
-from core.jobs import holds
 from core.kprior import State
 from core.ledger.specs import spec_at, specs_at
+from core.lifecycle import quarantine_decisions
+from core.lifecycle.quarantine_decisions import Decision
 from core.models import catalog
+from core.models.policy import policy_of
+from core.quality.comparison import weight_distance
+from core.quality.side_by_side import compare_on_holdout
 from core.tables.models import Model
 from core.tables.versions import Comparison, Promotion, Version
 from core.tracking.links import version_page
 from core.versions import history
 from core.versions.coefficients import coefficients
-from core.versions.comparison import weight_distance
+from core.versions.promotion import Requester, request_promotion
 from core.versions.queries import MAX_NUMBER, find_version, page_comparisons, page_promotions, page_versions
-from core.versions.side_by_side import compare_on_holdout
 from service.context import Context, ContextDep
-from service.http.auth import Admin, AuthenticatedRoute, Caller, Reader
-from service.http.pages import After, Limit, Page, page_of, parse_cursor
+from service.http.auth import Admin, Caller, Reader
+from service.http.pagination import After, Limit, Page, page_of, parse_cursor
 from service.http.problems import problem_responses
-from service.http.unit_of_work import Write
-from service.models.endpoints import Name, hold_answer
+from service.http.routes import AuthenticatedRoute
+from service.http.unit_of_work import UnitOfWork, Write
+from service.models.endpoints import Name, of_hold
 from service.versions.downloads import Number, require_weights
-from service.versions.pair_schemas import SideBySideAnswer, of_pair, of_side
+from service.versions.pair_schemas import SideBySideResponse, of_pair, of_side
 from service.versions.schemas import (
-    ComparisonAnswer,
-    PromotedAnswer,
-    PromotionAnswer,
-    VersionAnswer,
+    ComparisonResponse,
+    DecisionResponse,
+    PromotedResponse,
+    PromotionResponse,
+    VersionResponse,
     of_comparison,
-    of_promotion,
     of_version,
 )
 
 router = APIRouter(prefix="/v1/models/{name}", tags=["Versions"], route_class=AuthenticatedRoute)
 
 R = TypeVar("R", Promotion, Comparison)
-T = TypeVar("T", PromotionAnswer, ComparisonAnswer)
+T = TypeVar("T", PromotionResponse, ComparisonResponse)
 
 
 def first_of_page(after: str | None) -> int:
-    """The largest number that can be on the page after a cursor."""
+    """The largest number on the page after a cursor; lists are in descending order."""
     return min(parse_cursor(after, MAX_NUMBER + 1) - 1, MAX_NUMBER)
 
 
-def with_spec(session: Session, model: Model, version: Version, context: Context) -> VersionAnswer:
+def with_spec(session: Session, model: Model, version: Version, context: Context) -> VersionResponse:
     url = version_page(context.settings.mlflow_pages, model.name, version.mlflow)
-    return of_version(version, spec_at(session, model.id, model.spec, version.position), url)
+    spec = spec_at(session, model.id, model.spec, version.position)
+    return of_version(version, spec, url, policy_of(model).headline)
 
 
-@router.get("/versions", response_model=Page[VersionAnswer], responses=problem_responses(404))
+@router.get("/versions", response_model=Page[VersionResponse], responses=problem_responses(404))
 def list_versions(
     name: Name, caller: Reader, context: ContextDep, limit: Limit = 100, after: After = None
-) -> Page[VersionAnswer]:
-    """Versions, the newest first."""
+) -> Page[VersionResponse]:
+    """List versions, newest first."""
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)
         rows = page_versions(session, model.id, first_of_page(after), limit + 1)
         specs = specs_at(session, model.id, model.spec, [row.position for row in rows])
-        pages = context.settings.mlflow_pages
+        pages, headline = context.settings.mlflow_pages, policy_of(model).headline
 
-        def describe(row: Version) -> VersionAnswer:
-            return of_version(row, specs[row.position], version_page(pages, name, row.mlflow))
+        def describe(row: Version) -> VersionResponse:
+            return of_version(row, specs[row.position], version_page(pages, name, row.mlflow), headline)
 
         return page_of(rows, limit, describe, lambda row: row.number)
 
 
-@router.get("/versions/{n}", response_model=VersionAnswer, responses=problem_responses(404))
-def show_version(name: Name, n: Number, caller: Reader, context: ContextDep) -> VersionAnswer:
-    """One version."""
+@router.get("/versions/{n}", response_model=VersionResponse, responses=problem_responses(404))
+def show_version(name: Name, n: Number, caller: Reader, context: ContextDep) -> VersionResponse:
+    """Get a version."""
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)
         return with_spec(session, model, find_version(session, model, n), context)
@@ -83,12 +86,12 @@ def show_version(name: Name, n: Number, caller: Reader, context: ContextDep) -> 
 
 @router.get(
     "/versions/{a}/compare/{b}",
-    response_model=SideBySideAnswer,
+    response_model=SideBySideResponse,
     response_model_by_alias=True,
     responses=problem_responses(404, 409),
 )
-def compare_versions(name: Name, a: Number, b: Number, caller: Reader, context: ContextDep) -> SideBySideAnswer:
-    """Two versions side by side: specs, figures and predictions on the sample of the holdout, coefficients."""
+def compare_versions(name: Name, a: Number, b: Number, caller: Reader, context: ContextDep) -> SideBySideResponse:
+    """Compare two versions: specs, metrics and predictions on a sample of the holdout, and coefficients."""
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)
         sides = [find_version(session, model, n) for n in (a, b)]
@@ -112,48 +115,81 @@ def sees_weights(caller: Caller, model: Model) -> bool:
     return True
 
 
-@router.post("/versions/{n}/promote", response_model=PromotedAnswer, responses=problem_responses(404, 409))
+@router.post("/versions/{n}/promote", response_model=PromotedResponse, responses=problem_responses(404, 409))
 def promote_version(name: Name, n: Number, caller: Admin, write: Write) -> Response:
-    """Make a version the champion. Promoting one older than the champion is the rollback, and holds the model: it
-    serves as it is, whatever came or went since, until `resume`.
+    """Make a version the champion. Promoting an older version is a rollback and holds the model: the version stays
+    champion, whatever changes follow, until `resume`.
     """
 
-    def promote(session: Session) -> PromotedAnswer:
+    def promote(session: Session) -> PromotedResponse:
         model = catalog.find(session, name, caller.models, lock=True)
         version = find_version(session, model, n)
-        holds.promote_by_hand(session, model, version, by=caller.key_id)
-        return PromotedAnswer(**dict(with_spec(session, model, version, write.context)), held=hold_answer(model))
+        request_promotion(session, model, version, Requester.PERSON, caller.key_id)
+        return PromotedResponse(**dict(with_spec(session, model, version, write.context)), held=of_hold(model))
 
     return write(caller.credential, 200, promote)
 
 
+@router.post("/versions/{n}/accept", response_model=DecisionResponse, responses=problem_responses(404, 409))
+def accept_version(name: Name, n: Number, caller: Admin, write: Write) -> Response:
+    """Accept a version that the promotion gate rejected: put its examples back into force and promote it.
+
+    If the model has learnt other changes since, `job` adapts it to the accepted examples.
+    """
+
+    def act(session: Session, model: Model, version: Version) -> Decision:
+        return quarantine_decisions.accept(session, model, version, caller.key_id, write.request_id)
+
+    return decide(name, n, caller, write, act)
+
+
+@router.post("/versions/{n}/discard", response_model=DecisionResponse, responses=problem_responses(404, 409))
+def discard_version(name: Name, n: Number, caller: Admin, write: Write) -> Response:
+    """Discard a version that the promotion gate rejected: remove the examples that it learnt."""
+    return decide(name, n, caller, write, quarantine_decisions.discard)
+
+
+def decide(
+    name: str, n: int, caller: Caller, write: UnitOfWork, act: Callable[[Session, Model, Version], Decision]
+) -> Response:
+    """Carry out a person's decision about a rejected version."""
+
+    def respond(session: Session) -> DecisionResponse:
+        model = catalog.find(session, name, caller.models, lock=True)
+        version = find_version(session, model, n)
+        decision = act(session, model, version)
+        return DecisionResponse(**dict(with_spec(session, model, version, write.context)), **vars(decision))
+
+    return write(caller.credential, 200, respond)
+
+
 def page_by_id(
     fetch: Callable[[Session, int, int, int], Sequence[R]],
-    answer: Callable[[R], T],
+    to_item: Callable[[R], T],
     name: str,
     caller: Caller,
     context: Context,
     limit: int,
     after: str | None,
 ) -> Page[T]:
-    """A page of what a model has of one kind, the newest first."""
+    """A page of the promotions or comparisons of a model, newest first."""
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)
         rows = fetch(session, model.id, first_of_page(after), limit + 1)
-        return page_of(rows, limit, answer, lambda row: row.id)
+        return page_of(rows, limit, to_item, lambda row: row.id)
 
 
-@router.get("/promotions", response_model=Page[PromotionAnswer], responses=problem_responses(404))
+@router.get("/promotions", response_model=Page[PromotionResponse], responses=problem_responses(404))
 def list_promotions(
     name: Name, caller: Reader, context: ContextDep, limit: Limit = 100, after: After = None
-) -> Page[PromotionAnswer]:
-    """What was champion when, the newest first."""
-    return page_by_id(page_promotions, of_promotion, name, caller, context, limit, after)
+) -> Page[PromotionResponse]:
+    """List promotions, newest first."""
+    return page_by_id(page_promotions, PromotionResponse.model_validate, name, caller, context, limit, after)
 
 
-@router.get("/comparisons", response_model=Page[ComparisonAnswer], responses=problem_responses(404))
+@router.get("/comparisons", response_model=Page[ComparisonResponse], responses=problem_responses(404))
 def list_comparisons(
     name: Name, caller: Reader, context: ContextDep, limit: Limit = 100, after: After = None
-) -> Page[ComparisonAnswer]:
-    """Adapted versions next to full retrains at the same positions, the newest first."""
+) -> Page[ComparisonResponse]:
+    """List comparisons of adapted versions with full retrains at the same positions, newest first."""
     return page_by_id(page_comparisons, of_comparison, name, caller, context, limit, after)

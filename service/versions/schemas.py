@@ -1,230 +1,137 @@
-"""Answers about versions, promotions and comparisons."""
-
-from __future__ import annotations
+"""Responses about versions, promotions and comparisons."""
 
 from datetime import datetime
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, with_config
 
+from core.kprior.certificate.certificate import Certificate
 from core.kprior.model.spec import Spec, loss_of
-from core.models.fields import is_none
-from core.tables.versions import Comparison, Promotion, Version, VersionKind, VersionState
+from core.tables.documents import ComparisonDocument, CostDocument, GateDocument, MemoryDocument, MlflowPlace
+from core.tables.versions import Comparison, Version, VersionKind, VersionState
+from core.tracking.lineage import main_metric
 from core.versions.coefficients import NamedCoefficient
-from service.models.schemas import HeldAnswer
+from service.http.response_model import ResponseModel
+from service.models.schemas import HeldResponse
 
 
-class MemoryAnswer(BaseModel):
-    """How much of the past a version remembers."""
+class MlflowResponse(MlflowPlace):
+    """Location of the version in MLflow."""
 
-    size: int
-    fraction: float
-
-
-class AuditAnswer(BaseModel):
-    """What was measured of a network: there is no bound for it."""
-
-    model_config = ConfigDict(extra="allow")
-
-    visits: int = Field(description="Gradients of single examples that it took.")
-    unseen: int = Field(description="Examples that the figures of unseen ones are of; `holdout` tells whether its own.")
-    unseen_loss: float | None
-    unseen_loss_before: float | None = Field(description="Of the version before: had nothing been done.")
-    unseen_error: float | None = Field(description="Standard error of their difference.")
-    kept_loss: float | None = Field(description="Of some examples that stay.")
-    kept_loss_before: float | None
-    removed: int = Field(0, description="Examples that the figures of removed ones are of.")
-    removed_loss: float | None = None
-    expected_loss: float | None = Field(None, description="What examples like them should lose at least, never seen.")
-    membership_auc: float | None = Field(
-        None, description="Chance that a removed example has a smaller loss than an unseen one."
-    )
-    expected_auc: float | None = Field(None, description="The same of a small network that never saw them.")
-    auc_error: float | None = Field(None, description="Standard error of their difference.")
-    still_named: float | None = Field(
-        None, description="Share of removed examples that are still predicted as they were labelled."
-    )
-    expected_named: float | None = Field(None, description="The same, had they never been seen.")
+    url: str | None
+    """Address of its page in MLflow; null if MLflow's address is not configured."""
 
 
-class RemovalAnswer(BaseModel):
-    """What certified removal promises, and how much of its noise the distance to the retrain takes up."""
-
-    epsilon: float
-    delta: float
-    allowed: float = Field(description="Largest norm of the gradient for which the promise holds.")
-    spent: float | None = Field(description="The norm of the gradient.")
-
-
-class CertificateAnswer(BaseModel):
-    """How far the version can be from the retrain that nobody ran; of networks, what was measured."""
-
-    model_config = ConfigDict(extra="allow")
-
-    kind: str = Field(description='"bound" or "measured".')
-    bound: float | None = Field(None, description="Covers |w - w_retrain|; null: no bound.")
-    relative: float | None = Field(None, description="bound / |w|.")
-    prediction_bound: float | None = Field(None, description="Covers the change of any holdout prediction.")
-    gradient_norm: float | None = None
-    passes: int = 0
-    audit: AuditAnswer | None = Field(None, description="Networks.")
-    removal: RemovalAnswer | None = Field(
-        None, description="Models that were trained for certified removal.", exclude_if=is_none
-    )
-
-
-class CostAnswer(BaseModel):
-    """What making the version cost."""
-
-    backward_passes: float
-    data_passes: float
-    seconds: float
-
-
-class MlflowAnswer(BaseModel):
-    """Where MLflow shows it."""
-
-    run_id: str | None = None
-    version: str | None = Field(None, description="In MLflow's registry.")
-    url: str | None = Field(None, description="Of its page; null where MLflow's address is not known.")
-
-
-class SpecAnswer(BaseModel):
-    """What a version reads and predicts, and what it is."""
-
-    # as stored: checking a thousand columns again, for each version of a page, would take longer than all else
-    input: dict[str, object]
-    target: dict[str, object]
-    architecture: dict[str, object]
-    regularizer: dict[str, object]
-    loss: dict[str, object]
-    class_weight: dict[str, float] | None = Field(None, exclude_if=is_none)
-
-
-class VersionAnswer(BaseModel):
-    """A model state that stands for the ledger up to one position."""
+class VersionResponse(ResponseModel):
+    """A model state that reflects the ledger up to one position."""
 
     version: int
+    """Number of the version, counted from 1 in each model."""
     kind: VersionKind
+    """`trained` on all examples, or `adapted` from another version."""
     parent: int | None
+    """Version that it was adapted from."""
     position: int
+    """Last position of the ledger that it reflects."""
     state: VersionState
-    method: str = Field(
-        description='"kprior", "warm" (a descent on all examples from the version before), "retrain" or '
-        '"imported" (weights that somebody else found).'
-    )
-    memory: MemoryAnswer
-    metrics: dict[str, float | None] = Field(
-        description="On `rows` of the holdout; what ends in `_se` is the standard error of a figure."
-    )
-    certificate: CertificateAnswer | None
-    cost: CostAnswer
-    spec: SpecAnswer = Field(description="As it was made.")
-    sha256: str | None = Field(description="Of its file; null once it is purged.")
-    mlflow: MlflowAnswer | None
+    method: str
+    """`kprior`, `warm` (gradient descent on all examples, starting from the previous version), `retrain`, or `imported`
+    (weights that were trained elsewhere)."""
+    memory: MemoryDocument
+    metrics: dict[str, float | None]
+    """Metrics on the holdout. `rows` is the number of holdout examples; a name that ends in `_se` is the standard error
+    of another metric."""
+    headline: str | None
+    """Name of the metric that pages and lists show first (`policy.headline`); null without metrics."""
+    certificate: Certificate | None
+    """How far the version can be from a full retrain; null if the policy does not ask for a certificate."""
+    gate: GateDocument | None
+    """Result of the promotion gate; null for purged versions and for versions from before release 0.3."""
+    cost: CostDocument
+    # not `SpecSchema`: validating a thousand columns again for each version of a page would take longer than all else
+    spec: dict[str, object]
+    """Spec that the version was made with: the parts `input`, `target`, `architecture`, `regularizer` and `loss`, and
+    `class_weight` if the model has it, as in the model."""
+    sha256: str | None
+    """SHA-256 of the file of weights; null once the version is purged."""
+    mlflow: MlflowResponse | None
+    """Null until the version is published to MLflow."""
     created_at: datetime
 
 
-class PromotedAnswer(VersionAnswer):
+class PromotedResponse(VersionResponse):
     """The new champion."""
 
-    held: HeldAnswer | None = Field(description="Promoting an older version holds the model, until `resume`.")
+    held: HeldResponse | None
+    """Set if the model is held: promoting an older version holds it until `resume`."""
 
 
-class PromotionAnswer(BaseModel):
-    """A version became champion."""
+class DecisionResponse(VersionResponse):
+    """A rejected version after a person decided about it."""
+
+    examples: int
+    """Number of examples that were put back into force, or removed."""
+    job: str | None
+    """Id of the job that adapts the model to them; null if there is none."""
+
+
+class PromotionResponse(ResponseModel):
+    """One promotion of a version to champion."""
 
     version: int
     previous: int | None
-    by: str = Field(description='Id of the key that asked for it, or "policy".')
+    """Champion before the promotion."""
+    by: str
+    """Id of the API key that requested the promotion, or `policy`."""
     created_at: datetime
 
 
-class ComparisonAnswer(BaseModel):
-    """An adapted version and a full retrain at the same position."""
-
-    model_config = ConfigDict(extra="allow")
+@with_config(ConfigDict(use_attribute_docstrings=True))
+class ComparisonResponse(ComparisonDocument):
+    """Comparison of an adapted version with a full retrain at the same position."""
 
     position: int
     adapted: int
+    """Number of the adapted version."""
     retrained: int
-    accuracy: dict[str, float] | None = Field(
-        None, description="`adapted`, `retrained`, and the standard error of their difference: the rows are the same."
-    )
-    loss: dict[str, float] | None = None
-    rows: int | None = Field(None, description="On how many examples both were looked at.")
-    disagreement: float | None = None
-    disagreement_se: float | None = Field(None, description="Its standard error.")
-    weight_distance: float | None = None
-    cost: dict[str, CostAnswer] | None = None
-    speedup: float | None = None
+    """Number of the retrained version."""
     within_tolerance: bool
-    worse: str | None = Field(
-        None,
-        description="In which figure the retrained version is worse than the adapted one, by more than two standard "
-        "errors of the difference on the holdout; then it does not take over.",
-    )
-    took_over: bool = Field(False, description="Whether adaptations go on from the retrained version.")
-    outcome: str = Field("", description="What became of the retrained version, and why.")
+    """Whether the adapted version is within the policy's tolerance of the retrained one."""
     created_at: datetime
 
 
-class NamedCoefficientAnswer(BaseModel):
-    """What a feature adds to the output of a linear model."""
-
-    model_config = ConfigDict(populate_by_name=True)
-
-    feature: str = Field(examples=["age", "plan = paid", "age * age", "x[3]", "(intercept)"])
-    class_: int | str | None = Field(None, alias="class", description="To the output of which class.")
-    coefficient: float = Field(description="For each unit of the input, as it is sent.")
-    standardised: float = Field(
-        description="For each unit that the model measures in: of a table's numbers, about their deviation."
-    )
-
-
-class CoefficientsAnswer(BaseModel):
+class CoefficientsResponse(ResponseModel):
     """All coefficients of a linear model, class by class."""
 
-    items: list[NamedCoefficientAnswer]
-    next: None = Field(None, description="There are no further pages.")
+    items: list[NamedCoefficient]
+    next: None = None
+    """Always null: there is only one page."""
 
 
-def of_spec(spec: Spec) -> SpecAnswer:
-    """A spec with its loss, also where that is the target's own."""
-    return SpecAnswer.model_validate({**spec, "loss": loss_of(spec)})
+def of_spec(spec: Spec) -> dict[str, object]:
+    """A spec with its loss, even if that is the default loss of the target."""
+    return {**spec, "loss": loss_of(spec)}
 
 
-def of_version(version: Version, spec: Spec, url: str | None) -> VersionAnswer:
-    own = VersionAnswer.model_fields.keys() - {"version", "spec", "sha256", "mlflow"}
+def of_version(version: Version, spec: Spec, url: str | None, headline: str | None) -> VersionResponse:
+    own = VersionResponse.model_fields.keys() - {"version", "headline", "spec", "sha256", "mlflow"}
     values: dict[str, Any] = {name: getattr(version, name) for name in own}
-    return VersionAnswer(
+    return VersionResponse(
         version=version.number,
+        headline=main_metric(version.metrics, headline),
         spec=of_spec(spec),
         sha256=version.sha256 or None,
-        mlflow=None if version.mlflow is None else MlflowAnswer(**version.mlflow, url=url),
+        mlflow=None if version.mlflow is None else {**version.mlflow, "url": url},
         **values,
     )
 
 
-def of_coefficient(found: NamedCoefficient) -> NamedCoefficientAnswer:
-    return NamedCoefficientAnswer(
-        feature=found.feature,
-        class_=found.target,
-        coefficient=found.coefficient,
-        standardised=found.standardised,
-    )
-
-
-def of_promotion(promotion: Promotion) -> PromotionAnswer:
-    return PromotionAnswer(**{n: getattr(promotion, n) for n in PromotionAnswer.model_fields})
-
-
-def of_comparison(row: Comparison) -> ComparisonAnswer:
-    return ComparisonAnswer(
-        position=row.position,
-        adapted=row.adapted,
-        retrained=row.retrained,
-        within_tolerance=row.within_tolerance,
-        created_at=row.created_at,
-        **row.figures,
-    )
+def of_comparison(row: Comparison) -> ComparisonResponse:
+    return {
+        **row.result,
+        "position": row.position,
+        "adapted": row.adapted,
+        "retrained": row.retrained,
+        "within_tolerance": row.within_tolerance,
+        "created_at": row.created_at,
+    }

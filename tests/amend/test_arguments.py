@@ -12,7 +12,7 @@ import pytest
 from amend import Client, ErasureFailed
 from amend.responses import Erasure, Job
 from tests.amend.clients import Connect
-from tests.amend.commands.answers import AT, MODEL, erasure, job
+from tests.amend.commands.responses import AT, MODEL, erasure, job
 
 Make = Callable[[Any], tuple[Client, list[httpx.Request]]]
 
@@ -42,13 +42,17 @@ def client_of(connect: Connect) -> Make:
     [
         (lambda c: c.remove_examples("visits", "12"), REMOVED, {"ids": ["12"]}),
         (lambda c: c.remove_examples("visits", subjects="s4"), REMOVED, {"subjects": ["s4"]}),
+        (lambda c: c.remove_examples("visits", source="monday"), REMOVED, {"source": "monday"}),
+        (lambda c: c.remove_examples("visits", positions=(11, 20)), REMOVED, {"positions": [11, 20]}),
         (lambda c: c.remove_examples("visits", (i for i in "12")), REMOVED, {"ids": ["1", "2"]}),
         (lambda c: c.erase_all("zz"), {"items": []}, {"requests": [{"subject": "zz"}]}),
         (lambda c: c.create_key("n", "read", "churn"), KEY, {"name": "n", "scopes": ["read"], "models": ["churn"]}),
     ],
-    ids=["ids", "subjects", "several", "erase_all", "create_key"],
+    ids=["ids", "subjects", "source", "positions", "several", "erase_all", "create_key"],
 )
-def test_a_single_string_is_one_id(client_of: Make, call: Callable[[Client], object], answer: Any, body: Any) -> None:
+def test_arguments_become_the_body_of_a_request(
+    client_of: Make, call: Callable[[Client], object], answer: Any, body: Any
+) -> None:
     client, asked = client_of(answer)
     call(client)
     assert [json.loads(request.content) for request in asked] == [body]
@@ -56,7 +60,7 @@ def test_a_single_string_is_one_id(client_of: Make, call: Callable[[Client], obj
 
 def test_an_erasure_that_is_held_is_not_waited_for(client_of: Make) -> None:
     client, asked = client_of(erasure("held"))
-    with pytest.raises(ErasureFailed, match="erasure e1 is held: it waits for an approval") as caught:
+    with pytest.raises(ErasureFailed, match="Erasure e1 is held until it is approved") as caught:
         client.wait_for_erasure("e1")
     assert (caught.value.erasure.state, len(asked)) == ("held", 1)
 

@@ -36,7 +36,7 @@ def test_bench_help_lists_the_benchmarks() -> None:
     assert "scale" in result.output
 
 
-def test_nothing_asked_shows_the_help() -> None:
+def test_without_a_command_the_help_is_shown() -> None:
     for arguments in ([], ["bench"]):
         result = runner.invoke(cli.app, arguments)
         assert result.exit_code in (0, 2)

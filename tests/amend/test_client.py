@@ -14,7 +14,7 @@ import pytest
 
 import amend
 from amend import ApiError, AsyncClient, Client, Conflict, Forbidden, Invalid, NotFound, Unavailable, UnreachableError
-from amend.sansio import path
+from amend.requests import path
 from tests.amend.clients import Connect
 
 URL = "http://amend.test"
@@ -66,6 +66,52 @@ def test_pauses_grow() -> None:
     assert list(amend.client.RETRY_SECONDS) == sorted(set(amend.client.RETRY_SECONDS))
 
 
+STORED = {"accepted": 3, "duplicates": 0, "first_position": 1, "last_position": 3}
+FOUND = {"accepted": 0, "duplicates": 3, "first_position": None, "last_position": None}
+EXAMPLES = [{"id": id, "x": [1.0], "y": 1} for id in "abc"]
+
+
+def test_examples_are_added_without_a_key(client_of: Make) -> None:
+    client, asked = client_of(httpx.Response(503), httpx.Response(201, json=STORED))
+    client.add_examples("churn", EXAMPLES)
+    assert [request.method for request in asked] == ["POST", "POST"]
+    assert {request.content for request in asked} == {asked[0].content}
+    for request in asked:  # the service's fast path takes no query, no repeated header, and neither of these
+        names = [name.lower() for name, _ in request.headers.raw]
+        assert len(names) == len(set(names))
+        assert {b"idempotency-key", b"content-encoding"}.isdisjoint(names)
+        assert request.url.query == b""
+
+
+@pytest.mark.parametrize("lost", [httpx.ReadError("reset"), httpx.Response(502), httpx.Response(504)], ids=repr)
+@pytest.mark.parametrize("then", [[], [httpx.ConnectError("refused")]], ids=["", "restart"])
+def test_examples_that_a_lost_attempt_stored_count_as_accepted(
+    client_of: Make, lost: httpx.Response | Exception, then: list[httpx.Response | Exception]
+) -> None:
+    client, _ = client_of(lost, *then, httpx.Response(201, json=FOUND))
+    added = client.add_examples("churn", EXAMPLES)
+    assert (added.accepted, added.duplicates) == (3, 0)
+
+
+@pytest.mark.parametrize(
+    "refused", [[], [httpx.ConnectError("refused")], [httpx.Response(503)], [httpx.Response(429)]], ids=repr
+)
+def test_examples_that_were_there_before_are_duplicates(
+    client_of: Make, refused: list[httpx.Response | Exception]
+) -> None:
+    client, _ = client_of(*refused, httpx.Response(201, json=FOUND))
+    added = client.add_examples("churn", EXAMPLES)
+    assert (added.accepted, added.duplicates) == (0, 3)
+
+
+def test_a_batch_that_only_the_retry_stored_keeps_its_counts(client_of: Make) -> None:
+    client, _ = client_of(
+        httpx.ReadError("reset"), httpx.Response(201, json={**STORED, "accepted": 2, "duplicates": 1})
+    )
+    added = client.add_examples("churn", EXAMPLES)
+    assert (added.accepted, added.duplicates, added.last_position) == (2, 1, 3)
+
+
 def test_two_posts_have_two_keys(client_of: Make) -> None:
     client, asked = client_of(httpx.Response(200, json={}), httpx.Response(200, json={}))
     client.post("/v1/models")
@@ -99,7 +145,7 @@ def test_a_refusal_is_not_repeated(client_of: Make, status: int, kind: type[ApiE
     assert len(asked) == 1
 
 
-def test_a_slow_answer_is_not_asked_for_again(client_of: Make) -> None:
+def test_a_request_that_times_out_is_not_retried(client_of: Make) -> None:
     client, asked = client_of(httpx.ReadTimeout("timed out"))
     with pytest.raises(UnreachableError):
         client.post("/v1/models")
@@ -117,9 +163,9 @@ def test_error_carries_the_problem(client_of: Make) -> None:
 
 
 @pytest.mark.parametrize("answer", [{"text": "<html>hello</html>"}, {"json": {"name": "churn"}}, {"content": b"\xff"}])
-def test_another_server_at_the_address_is_told(client_of: Make, answer: dict[str, Any]) -> None:
+def test_the_response_of_another_server_is_reported(client_of: Make, answer: dict[str, Any]) -> None:
     client, _ = client_of(httpx.Response(200, **answer))
-    with pytest.raises(UnreachableError, match="right address"):
+    with pytest.raises(UnreachableError, match="Is this an Amend server"):
         client.model("churn")
 
 
@@ -144,6 +190,12 @@ def test_calls_carry_the_key_and_only_the_given_parameters(client_of: Make) -> N
     assert "Idempotency-Key" not in asked[0].headers
 
 
+def test_jobs_are_listed_by_model_state_and_kind(client_of: Make) -> None:
+    client, asked = client_of(httpx.Response(200, json={"items": [], "next": None}))
+    assert list(client.jobs(model="churn", state="failed", kind="retrain")) == []
+    assert dict(asked[0].url.params) == {"model": "churn", "state": "failed", "kind": "retrain"}
+
+
 @pytest.mark.parametrize(
     "call",
     [
@@ -152,15 +204,17 @@ def test_calls_carry_the_key_and_only_the_given_parameters(client_of: Make) -> N
         lambda c: c.post("/v1/models/a/predictions", {"inputs": [[1]]}),
     ],
 )
-def test_what_may_be_repeated_by_nature_is(client_of: Make, call: Callable[[Client], object]) -> None:
+def test_requests_that_are_idempotent_anyway_are_retried_without_a_key(
+    client_of: Make, call: Callable[[Client], object]
+) -> None:
     client, asked = client_of(httpx.ReadError("reset"), httpx.Response(200, json={}))
     call(client)
     assert len(asked) == 2
     assert "Idempotency-Key" not in asked[1].headers
 
 
-def test_what_a_lost_attempt_has_deleted_is_deleted(client_of: Make) -> None:
-    gone = httpx.Response(404, json={"code": "model_not_found", "detail": "There is no such model."})
+def test_a_404_after_a_lost_delete_is_success(client_of: Make) -> None:
+    gone = httpx.Response(404, json={"code": "model_not_found", "detail": "This model does not exist."})
     client, _ = client_of(httpx.ReadError("reset"), gone)
     client.delete_model("churn")
     client, _ = client_of(httpx.ConnectError("refused"), gone)
@@ -186,7 +240,7 @@ def test_a_list_is_walked_page_by_page(client_of: Make) -> None:
     assert [request.url.query for request in asked] == [b"", b"after=k2"]
 
 
-def test_it_starts_without_what_only_some_callers_need() -> None:
+def test_optional_packages_are_not_imported_at_start() -> None:
     code = "import sys, amend; sys.exit(bool({'torch', 'numpy', 'pandas', 'pyarrow', 'pydantic'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

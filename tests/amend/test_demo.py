@@ -23,11 +23,14 @@ from amend.demo.steps import StepFailed
 from amend.errors import JobFailed
 from amend.responses import Failure, Job
 
+pytestmark = pytest.mark.timing
+
 AMEND = [sys.executable, "-P", "-c", "from amend.cli import main; main()"]
-# The linear model gets each image once instead of five times, the network is trained for less long, and of customers
-# there are fewer; all else is as users see it.
+# The linear model gets each image once instead of five times, the network is trained for fewer epochs, and there are
+# fewer customers. Everything else is as users see it.
 SMALLER = (
-    "from amend.demo import customers, digits, tour; digits.SHIFTS = digits.SHIFTS[:1]; tour.MAX_EPOCHS = 50; "
+    "from amend.demo import customers, digits, digits_tour; "
+    "digits.SHIFTS = digits.SHIFTS[:1]; digits_tour.MAX_EPOCHS = 50; "
     "customers.COUNT, customers.DAILY_JOINERS, customers.DAILY_LEAVERS = 20_000, 40, 10; "
 )
 ROW = re.compile(r"│ digits-(linear|mlp) +│ (.*?) +│ +([\d.]+) % │ +([\d.]+) % │ +([\d.]+) % │ +(\S+) │")
@@ -58,7 +61,7 @@ def test_the_tour_ends_by_itself_with_the_table_and_leaves_the_figure_alone(tmp_
     assert not (tmp_path / "users").exists()
     assert figure.read_bytes().startswith(b"\x89PNG")
     rows = ROW.findall(ended.stdout)
-    happened = ["9 arrives", "8 is removed", "delta 10 → 1", "degree 2 → 1", "a person is erased"]
+    happened = ["9 added", "8 removed", "delta 10 → 1", "degree 2 → 1", "person erased"]
     assert [what for model, what, *_ in rows if model == "linear"] == happened
     happened[2:4] = ["delta 0.5 → 0.2"]
     assert [what for model, what, *_ in rows if model == "mlp"] == happened
@@ -68,10 +71,10 @@ def test_the_tour_ends_by_itself_with_the_table_and_leaves_the_figure_alone(tmp_
         assert (bound == "-") == (model == "mlp"), what
         assert bound == "-" or float(bound) <= 0.01
     assert len(re.findall(r"http://127\.0\.0\.1:\d+/#/experiments/\d+/runs", ended.stdout)) == 2
-    assert "the chain is valid" in ended.stdout
+    assert "the chain of receipts is valid" in ended.stdout
     said = " ".join(ended.stdout.split())
-    assert "50 changes in a day to a model of 20 000 customers: adapted in" in said
-    assert "without a look at the past, certified to be within" in said
+    assert "50 changes in one day to a model of 20 000 customers: adapted in" in said
+    assert "with 0 passes over all rows, certified to be within" in said
     assert said.endswith(" s.")
 
 
@@ -111,19 +114,23 @@ def test_a_stack_that_does_not_start_is_explained(said: io.StringIO, monkeypatch
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-    assert "the tour failed: amend up has ended" in said.getvalue()
+    assert "The demo failed: amend up has ended." in said.getvalue()
     assert "  disk: no room at all" in said.getvalue()
 
 
 def test_a_step_that_fails_is_named_with_the_last_words_of_the_worker(said: io.StringIO) -> None:
     failed = Job.__struct_fields__  # all but these are beside the point
-    values = dict.fromkeys(failed) | {"id": "j1", "state": "failed", "error": Failure("solver_failed", "no luck")}
-    error = StepFailed("a digit is removed")
+    values = dict.fromkeys(failed) | {
+        "id": "j1",
+        "state": "failed",
+        "error": Failure(code="solver_failed", detail="no luck"),
+    }
+    error = StepFailed("Remove the digit 8")
     error.__cause__ = JobFailed(Job(**values))  # type: ignore[arg-type]
     with stack.Stack() as broken:
         (broken.home / "logs").mkdir(exist_ok=True)
         (broken.home / "logs" / "worker.log").write_text("first\nlast words\n")
         run.explain(Screen(output.console()), broken, error)
-    assert "«a digit is removed» failed: job j1 failed: solver_failed: no luck" in said.getvalue()
+    assert 'Step "Remove the digit 8" failed: Job j1 failed: solver_failed: no luck' in said.getvalue()
     assert "the log of worker:\n  first\n  last words\n" in said.getvalue()
     assert (broken.home / "logs" / "worker.log").exists()

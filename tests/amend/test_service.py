@@ -105,7 +105,7 @@ def test_a_bad_example_is_named(amend: Amend, name: str) -> None:
 
 
 def test_a_person_is_erased_and_the_receipt_checked(amend: Amend, name: str, tmp_path: Path) -> None:
-    asked = answer(amend("erasures", "ask", f"nobody of {name}", "--reason", "letter", "--wait", "--json"))
+    asked = answer(amend("erasures", "ask", f"nobody of {name}", "--yes", "--reason", "letter", "--wait", "--json"))
     assert asked["state"] == "completed"
     assert answer(amend("erasures", "receipt", asked["id"]))["erasure"] == asked["id"]
     page = tmp_path / "receipt.html"

@@ -24,7 +24,9 @@ from core.settings import Settings
 from migrations import runner
 from tests.endurance.fleet import children, gone
 from tests.servers import die_with_parent, free_port
-from tests.test_readme import README, calls
+from tests.test_readme import TUTORIAL, calls
+
+pytestmark = pytest.mark.timing
 
 AMEND = "from amend.cli import main; main()"
 NOBODY = 65534
@@ -33,7 +35,7 @@ PARTS = {
     "service": "-m service",
     "scheduler": "-m worker.scheduler",
     "worker": "-m worker",
-    "mlflow": "-m amend.up.tracking",
+    "mlflow": "-m amend.up.mlflow_server",
     "broker": "valkey-server",
 }
 
@@ -51,7 +53,7 @@ class Up:
             "AMEND_MLFLOW_PORT": str(self.mlflow_port),
             "AMEND_LEASE_SECONDS": "3",
             "AMEND_RESEND_SECONDS": "2",
-            "AMEND_STOP_SECONDS": "1",
+            "AMEND_SHUTDOWN_TIMEOUT": "1",
             # of another server, which the user knows
             "MLFLOW_TRACKING_USERNAME": "somebody",
             "MLFLOW_TRACKING_PASSWORD": "else's",
@@ -166,7 +168,7 @@ def test_the_whole_of_amend_lives_through_the_death_of_each_part_and_of_its_supe
     up.start()
     it_says_where_everything_is(up)
     mlflow_knows_who_has_its_password(up)
-    what_the_readme_calls_is_answered(up)
+    the_calls_of_the_tutorial_succeed(up)
     a_second_one_is_refused(up)
     each_part_comes_back(up)
     killed_it_leaves_nothing_and_the_next_goes_on(up)
@@ -198,8 +200,8 @@ def mlflow_knows_who_has_its_password(up: Up) -> None:
     assert password not in "".join(path.read_text() for path in [up.out, *(up.home / "logs").iterdir()])
 
 
-def what_the_readme_calls_is_answered(up: Up) -> None:
-    for script in calls(README, up.url, str(up.home)):
+def the_calls_of_the_tutorial_succeed(up: Up) -> None:
+    for script in calls([TUTORIAL], up.url, str(up.home)):
         done = subprocess.run(["bash", "-ec", script], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         answer = json.loads(done.stdout)
@@ -221,7 +223,7 @@ def each_part_comes_back(up: Up) -> None:
         os.kill(before[name], signal.SIGKILL)
         up.wait_until(lambda name=name, before=before: up.parts().get(name, before[name]) != before[name])
         assert {n: p for n, p in up.parts().items() if n != name} == {n: p for n, p in before.items() if n != name}
-        assert f"{name}: was killed by signal 9; started again" in up.out.read_text()
+        assert f"{name}: was killed by signal 9; restarting" in up.out.read_text()
         if name != "scheduler":
             up.runs_a_job()
     up.wait_until(lambda: up.status() == "ready")
@@ -235,7 +237,7 @@ def killed_it_leaves_nothing_and_the_next_goes_on(up: Up) -> None:
     up.process.kill()
     up.start(AMEND_MLFLOW_URL="http://127.0.0.1:1")
     assert all(gone(process) for process in left)
-    assert "mlflow: not started here: AMEND_MLFLOW_URL names one\n" in up.out.read_text()
+    assert "mlflow: not started, because AMEND_MLFLOW_URL is set\n" in up.out.read_text()
     assert set(up.parts()) == {*PARTS} - {"mlflow"}
     up.runs_a_job()
 
@@ -246,7 +248,7 @@ def told_to_stop_it_leaves_nothing(up: Up) -> None:
     up.process.terminate()
     assert up.process.wait(60) == 0
     assert all(gone(process) for process in left)
-    assert up.out.read_text().endswith("stopped: everything has ended\n")
+    assert up.out.read_text().endswith("stopped: all processes have ended\n")
 
 
 @pytest.mark.parametrize("setting", ["AMEND_PORT", "AMEND_MLFLOW_PORT"])
@@ -255,23 +257,23 @@ def test_a_port_in_use_is_named(up: Up, setting: str) -> None:
         taken.bind(("127.0.0.1", int(up.environment[setting])))
         taken.listen()
         said = up.refuses()
-    assert f"{setting}: port {up.environment[setting]}" in said
+    assert f"{setting}: cannot use port {up.environment[setting]} " in said
     assert "in use" in said
     assert not (up.home / "amend.db").exists()
 
 
 def test_a_port_that_is_none_is_named(up: Up) -> None:
-    assert "AMEND_PORT: 'eighty' is not a port" in up.refuses(environment={"AMEND_PORT": "eighty"})
+    assert "AMEND_PORT: 'eighty' is not a port number" in up.refuses(environment={"AMEND_PORT": "eighty"})
 
 
-def test_a_database_that_cannot_be_used_is_told_without_its_password(up: Up) -> None:
+def test_an_unusable_database_is_reported_without_its_password(up: Up) -> None:
     said = up.refuses(environment={"AMEND_DATABASE_URL": "postgresql://amend:hidden@127.0.0.1:1/amend"})
-    see = "see AMEND_DATABASE_URL and AMEND_DATABASE_PASSWORD"
-    assert said == f"amend: Nobody answers for the database amend at 127.0.0.1: {see}\n"
+    check = "Check AMEND_DATABASE_URL and AMEND_DATABASE_PASSWORD."
+    assert said == f"amend: The database amend at 127.0.0.1 does not respond. {check}\n"
 
 
 def test_a_folder_that_mlflow_would_misread_is_named(up: Up) -> None:
-    assert "misreads a %" in up.refuses(environment={"AMEND_HOME": str(up.folder / "100%")})
+    assert "MLflow does not support %" in up.refuses(environment={"AMEND_HOME": str(up.folder / "100%")})
 
 
 def test_a_folder_that_cannot_be_written_is_named(up: Up) -> None:
@@ -282,18 +284,18 @@ def test_a_folder_that_cannot_be_written_is_named(up: Up) -> None:
     )
     said = up.refuses(f"{drop}\n{AMEND}")
     up.folder.chmod(0o700)
-    assert said == f"amend: AMEND_HOME: {up.home} cannot be used (Permission denied)\n"
+    assert said == f"amend: AMEND_HOME: cannot use {up.home} (Permission denied).\n"
 
 
-def test_a_disk_without_room_is_told(up: Up) -> None:
+def test_a_full_disk_is_reported(up: Up) -> None:
     """A limit on the size of files stands in for the disk's: the write fails in the same place."""
     limit = (2**20, 2**20)
     said = up.refuses(preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit))
-    assert said == f"amend: AMEND_HOME: {up.home} cannot be used (File too large); 32 MB must be free\n"
+    assert said == f"amend: AMEND_HOME: cannot use {up.home} (File too large). 32 MB must be free.\n"
     assert not any(path.stat().st_size > 100 for path in up.home.rglob("*") if path.is_file())
 
 
-def test_a_newer_database_is_told_and_nothing_is_left_running(up: Up) -> None:
+def test_a_newer_database_is_reported_and_no_process_is_left(up: Up) -> None:
     database = Database(Settings(home=up.home))
     runner.upgrade(database)
     with database.write() as session:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import subprocess
 import sys
+import tomllib
 import venv
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +16,8 @@ import pytest
 from tests.production.image import copy_context
 from tests.stack import Stack
 
+PROJECT = Path(__file__).parents[2] / "pyproject.toml"
+VERSION = tomllib.loads(PROJECT.read_text())["project"]["version"]
 NOT_THERE = ("torch", "numpy", "pandas", "pyarrow", "core", "service", "worker", "migrations", "bench")
 PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
 # A model with examples as plain values: frames and arrays are for those who have pandas or NumPy.
@@ -74,11 +76,11 @@ def run(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_it_has_no_package_but_amend(wheel: Path) -> None:
     with ZipFile(wheel) as archive:
         tops = {name.partition("/")[0] for name in archive.namelist()}
-    assert tops == {"amend", f"amend-{importlib.metadata.version('amend')}.dist-info"}
+    assert tops == {"amend", f"amend-{VERSION}.dist-info"}
 
 
 def test_the_command_answers(run: Run) -> None:
-    assert run("amend", "--version").stdout == f"amend {importlib.metadata.version('amend')}\n"
+    assert run("amend", "--version").stdout == f"amend {VERSION}\n"
     shown = run("amend", "--help")
     assert shown.returncode == 0
     assert "erasures" in shown.stdout
@@ -93,13 +95,13 @@ def test_it_brings_neither_torch_nor_our_other_packages(run: Run) -> None:
     "command",
     ["up", "demo", "service", "worker", "scheduler", "broker", "mlflow", "migrate", "bench scale"],
 )
-def test_what_needs_the_server_says_so_in_one_line(run: Run, command: str) -> None:
+def test_commands_that_need_the_server_report_it_in_one_line(run: Run, command: str) -> None:
     done = run("amend", *command.split())
     assert done.returncode == 1
     assert done.stdout == ""
     line, *more = done.stderr.splitlines()
     assert not more
-    assert line.startswith("amend: this command needs Amend's server, and there is no core, service, ")
+    assert line.startswith("amend: This command requires Amend's server packages (core, service, ")
     assert "`make setup`" in line
 
 

@@ -16,7 +16,7 @@ def test_the_help_lists_all_parts() -> None:
 
 
 def test_only_what_reads_files_asks_for_them(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match=r"--data is missing, with usps.npz, a7a"):
+    with pytest.raises(SystemExit, match=r"--data is required for usps.npz, a7a"):
         run(None, None, tmp_path, seeds=1, only="", processes=1, rows=None)
-    with pytest.raises(SystemExit, match="no part has 'digits-nothing'"):
+    with pytest.raises(SystemExit, match="No part has 'digits-nothing'"):
         run(None, None, tmp_path, seeds=1, only="digits-nothing", processes=1, rows=None)

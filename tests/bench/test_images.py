@@ -58,7 +58,7 @@ def test_digits_have_the_shape_of_cifar() -> None:
     assert (train.x.dtype, len(test)) == (np.uint8, 400)
 
 
-@pytest.mark.parametrize(("only", "sentence"), [("nonsense", "no part has 'nonsense'"), ("cifar", "pickled")])
+@pytest.mark.parametrize(("only", "sentence"), [("nonsense", "No part has 'nonsense'"), ("cifar", "pickled")])
 def test_a_run_that_cannot_be_is_refused_before_it_begins(tmp_path: Path, only: str, sentence: str) -> None:
     (tmp_path / CIFAR).mkdir()
     (tmp_path / CIFAR / "data_batch_1").touch()

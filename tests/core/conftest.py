@@ -31,7 +31,7 @@ def make_settings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
 @pytest.fixture(scope="session")
 def settings(make_settings: MakeSettings) -> Settings:
     """Settings of `database`."""
-    return make_settings(database_patience=60.0)
+    return make_settings(database_timeout=60.0)
 
 
 @pytest.fixture(scope="session")

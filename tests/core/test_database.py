@@ -1,4 +1,4 @@
-"""The database: a write is whole or nothing, readers are not held up, and "not now" is one error."""
+"""Transactions, readers and writers, and errors of an unavailable database."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import func, select
 
-from core.database import Database, now
+from core.clock import now
+from core.database import Database
 from core.errors import Unavailable
 from core.settings import Settings
 from core.tables.jobs import Worker
@@ -35,7 +36,7 @@ def names(database: Database, like: str) -> list[str]:
 
 @contextmanager
 def impatient(settings: Settings, **other: object) -> Iterator[Database]:
-    database = Database(settings.model_copy(update={"database_patience": 0.3, **other}))
+    database = Database(settings.model_copy(update={"database_timeout": 0.3, **other}))
     yield database
     database.close()
 
@@ -70,7 +71,7 @@ def test_a_write_is_committed_at_its_end(database: Database) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_a_write_that_fails_is_rolled_back_whole(database: Database, error: type[BaseException]) -> None:
+def test_a_failed_write_is_rolled_back_completely(database: Database, error: type[BaseException]) -> None:
     def fail() -> None:
         with database.write() as session:
             session.add(worker("failed-1"))
@@ -86,7 +87,7 @@ def test_a_write_that_fails_is_rolled_back_whole(database: Database, error: type
         session.execute(select(func.count()).select_from(Worker))
 
 
-def test_a_reader_is_not_held_up_by_a_writer(database: Database) -> None:
+def test_a_reader_does_not_wait_for_a_writer(database: Database) -> None:
     with database.write() as session:
         session.add(worker("reading"))
     with held(database, "reading"):
@@ -100,7 +101,7 @@ def test_a_read_stores_nothing(database: Database) -> None:
     assert names(database, "read-only") == []
 
 
-def test_a_writer_that_waits_too_long_for_another_process_is_told(database: Database, settings: Settings) -> None:
+def test_waiting_too_long_for_another_process_raises_unavailable(database: Database, settings: Settings) -> None:
     with database.write() as session:
         session.add(worker("busy"))
     with impatient(settings) as other, held(database, "busy"):
@@ -110,7 +111,7 @@ def test_a_writer_that_waits_too_long_for_another_process_is_told(database: Data
         assert time.monotonic() - started < SOON
 
 
-def test_a_writer_that_waits_too_long_for_its_own_process_is_told(database: Database, settings: Settings) -> None:
+def test_waiting_too_long_for_another_thread_raises_unavailable(database: Database, settings: Settings) -> None:
     with database.write() as session:
         session.add(worker("busy-within"))
 
@@ -124,7 +125,7 @@ def test_a_writer_that_waits_too_long_for_its_own_process_is_told(database: Data
             waiting.result(SOON)
 
 
-def test_too_few_connections_are_one_error_too(settings: Settings) -> None:
+def test_an_exhausted_connection_pool_raises_unavailable(settings: Settings) -> None:
     with impatient(settings, pool_size=1, pool_overflow=0) as other, other.read() as session:
         session.execute(select(1))
         with pytest.raises(Unavailable) as busy, other.read() as second:
@@ -132,7 +133,7 @@ def test_too_few_connections_are_one_error_too(settings: Settings) -> None:
     assert busy.value.code == "database_busy"
 
 
-def test_a_database_that_is_not_there_is_one_error_too(settings: Settings) -> None:
+def test_a_database_that_cannot_be_reached_raises_unavailable(settings: Settings) -> None:
     url = "postgresql+psycopg://nobody@127.0.0.1:1/none"
     if Database(settings).sqlite:
         url = "sqlite:////no/such/folder/amend.db"
@@ -140,7 +141,7 @@ def test_a_database_that_is_not_there_is_one_error_too(settings: Settings) -> No
         session.execute(select(1))
 
 
-def test_a_lost_connection_is_noticed_in_a_minute_by_whoever_waits_for_an_answer(database: Database) -> None:
+def test_a_lost_connection_is_noticed_within_a_minute_while_a_response_is_pending(database: Database) -> None:
     if database.sqlite:
         return  # there is no connection to lose
     with database.read() as session:
@@ -151,7 +152,7 @@ def test_a_lost_connection_is_noticed_in_a_minute_by_whoever_waits_for_an_answer
         assert session.scalar(sa.text("SHOW tcp_user_timeout")) == "60000"
 
 
-def test_times_come_back_in_utc(database: Database) -> None:
+def test_times_are_read_in_utc(database: Database) -> None:
     east = datetime(2026, 1, 1, 12, tzinfo=timezone(timedelta(hours=2)))
     with database.write() as session:
         session.add_all([Worker(name="utc", seen_at=east.astimezone(UTC)), Worker(name="east", seen_at=east)])
@@ -162,7 +163,7 @@ def test_times_come_back_in_utc(database: Database) -> None:
             assert seen.utcoffset() == timedelta(0)
 
 
-def test_values_stay_out_of_error_messages(database: Database) -> None:
+def test_error_messages_contain_no_values(database: Database) -> None:
     with pytest.raises(sa.exc.IntegrityError) as error, database.write() as session:
         session.add_all([worker("person-7"), worker("person-7")])
     assert "person-7" not in str(error.value.statement)

@@ -1,4 +1,4 @@
-"""Answers kept for repeated requests: given back once earned, to nobody else, and unreadable in the database."""
+"""Stored responses for repeated requests: returned only to their caller, and unreadable in the database."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from core import idempotency
 from core.database import Database
 from core.errors import Conflict
 from core.idempotency import RepeatableRequest
-from core.tables.bookkeeping import Answer
+from core.tables.bookkeeping import IdempotencyRecord
 
 
 @pytest.fixture
@@ -29,18 +29,20 @@ def carry_out(database: Database, attempt: RepeatableRequest, body: bytes = b"th
         return first
 
 
-def test_a_repeated_request_gets_the_first_answer(database: Database, attempt: RepeatableRequest) -> None:
+def test_a_repeated_request_gets_the_first_response(database: Database, attempt: RepeatableRequest) -> None:
     assert carry_out(database, attempt) is None
     assert carry_out(database, attempt, b"another") == (201, b"the answer")
 
 
-def test_the_same_word_for_another_request_is_refused(database: Database, attempt: RepeatableRequest) -> None:
+def test_the_same_idempotency_key_for_another_request_is_rejected(
+    database: Database, attempt: RepeatableRequest
+) -> None:
     carry_out(database, attempt)
     with pytest.raises(Conflict):
         carry_out(database, replace(attempt, fingerprint=b"other"))
 
 
-def test_words_of_different_keys_are_apart(database: Database, attempt: RepeatableRequest) -> None:
+def test_idempotency_keys_of_different_api_keys_are_separate(database: Database, attempt: RepeatableRequest) -> None:
     carry_out(database, attempt)
     assert carry_out(database, replace(attempt, credential="amend_other", fingerprint=b"other")) is None
 
@@ -56,27 +58,29 @@ def test_a_request_that_failed_can_be_repeated(database: Database, attempt: Repe
     assert carry_out(database, attempt) is None
 
 
-def test_the_database_alone_tells_neither_answer_nor_word(database: Database, attempt: RepeatableRequest) -> None:
+def test_the_database_alone_reveals_neither_response_nor_idempotency_key(
+    database: Database, attempt: RepeatableRequest
+) -> None:
     carry_out(database, attempt)
     with database.read() as session:
-        row = session.get_one(Answer, attempt.digest)
-        columns = [getattr(row, column.name) for column in Answer.__table__.columns]
+        row = session.get_one(IdempotencyRecord, attempt.key_digest)
+        columns = [getattr(row, column.name) for column in IdempotencyRecord.__table__.columns]
     for value in columns:
         assert "the answer" not in str(value)
         assert attempt.key not in str(value)
 
 
-def test_old_answers_are_forgotten(empty_database: Database, attempt: RepeatableRequest) -> None:
+def test_old_responses_are_deleted(empty_database: Database, attempt: RepeatableRequest) -> None:
     carry_out(empty_database, attempt)
     for age, kept in ((timedelta(hours=1), True), (timedelta(seconds=-1), False)):
         with empty_database.write() as session:
             idempotency.delete_old(session, age)
         with empty_database.read() as session:
-            assert (session.get(Answer, attempt.digest) is not None) is kept
+            assert (session.get(IdempotencyRecord, attempt.key_digest) is not None) is kept
 
 
-def test_what_is_stored_of_a_request_tells_nothing_to_who_has_only_the_database(database: Database) -> None:
+def test_the_stored_request_digest_reveals_nothing_without_the_key(database: Database) -> None:
     fingerprint = hashlib.sha256(b"who is it about").digest()
     one, other = (RepeatableRequest(key, "word", fingerprint) for key in ("amend_one", "amend_other"))
-    assert one.request not in (fingerprint, other.request)
-    assert one.request == RepeatableRequest("amend_one", "word", fingerprint).request
+    assert one.request_digest not in (fingerprint, other.request_digest)
+    assert one.request_digest == RepeatableRequest("amend_one", "word", fingerprint).request_digest

@@ -1,4 +1,4 @@
-"""Logs whose disk is full."""
+"""Logging to a full disk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ logs.request_line("request", "GET", "/healthz", 200, 0.1, None, None)
 """
 
 
-def test_a_line_that_cannot_be_written_is_lost_and_nothing_else_happens() -> None:
+def test_a_line_that_cannot_be_written_is_dropped() -> None:
     with open("/dev/full", "wb") as full:
         # unbuffered: else the interpreter itself complains at its end
         run = subprocess.run([sys.executable, "-u", "-c", FAILING], stdout=full, stderr=subprocess.PIPE)

@@ -1,16 +1,16 @@
-"""Leases by name: one owner at a time."""
+"""Named mutexes: one owner at a time."""
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 
 import pytest
 
-from core import mutex
-from core.database import Database, now
-from core.tables.bookkeeping import Mutex
+from core import clock, mutex
+from core.database import Database
+from tests.clock import VirtualClock
 
 
 @pytest.fixture
@@ -18,39 +18,43 @@ def name() -> str:
     return uuid.uuid4().hex
 
 
-def expire(database: Database, name: str) -> None:
-    with database.write() as session:
-        session.get_one(Mutex, name).until = now() - timedelta(milliseconds=1)
+@pytest.fixture
+def time() -> Iterator[VirtualClock]:
+    virtual = VirtualClock()
+    with clock.use(virtual):
+        yield virtual
 
 
-def test_of_many_who_ask_at_once_one_gets_it(database: Database, name: str) -> None:
+def test_one_of_many_concurrent_owners_acquires_the_mutex(database: Database, name: str, time: VirtualClock) -> None:
     for _ in range(3):  # the first ever, and after it ended
         with ThreadPoolExecutor(8) as pool:
             got = list(pool.map(lambda i: mutex.acquire(database, name, f"owner-{i}", 60), range(8)))
         assert sum(got) == 1
-        expire(database, name)
+        time.advance(61)
 
 
-def test_the_owner_may_extend_it_and_nobody_else(database: Database, name: str) -> None:
+def test_only_the_owner_can_extend_the_mutex(database: Database, name: str) -> None:
     assert mutex.acquire(database, name, "a", 60)
     assert mutex.acquire(database, name, "a", 60)
     assert not mutex.acquire(database, name, "b", 60)
 
 
-def test_after_its_time_another_gets_it_and_the_owner_before_does_not(database: Database, name: str) -> None:
+def test_an_expired_mutex_goes_to_another_owner(database: Database, name: str, time: VirtualClock) -> None:
     mutex.acquire(database, name, "a", 60)
-    expire(database, name)
+    time.advance(59)
+    assert not mutex.acquire(database, name, "b", 60)
+    time.advance(2)
     assert mutex.acquire(database, name, "b", 60)
     assert not mutex.acquire(database, name, "a", 60)
 
 
-def test_one_given_back_is_free_at_once(database: Database, name: str) -> None:
+def test_a_released_mutex_is_free_at_once(database: Database, name: str) -> None:
     mutex.acquire(database, name, "a", 60)
     mutex.release(database, name, "a")
     assert mutex.acquire(database, name, "b", 60)
 
 
-def test_nobody_gives_back_what_another_has(database: Database, name: str) -> None:
+def test_only_the_owner_can_release_the_mutex(database: Database, name: str) -> None:
     mutex.acquire(database, name, "a", 60)
     mutex.release(database, name, "b")
     mutex.release(database, "never taken", "b")

@@ -1,4 +1,4 @@
-"""Settings: by environment, with defaults that need nothing, and a secret that is made once."""
+"""Settings: environment variables, defaults, and the generated secret."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_everything_has_a_default_under_home(tmp_path: Path) -> None:
     assert settings.folder.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_home_of_any_name_is_that_folder(tmp_path: Path) -> None:
+def test_the_home_folder_may_have_special_characters(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path / "a b#c?d%20é")
     with Database(settings).engine.connect() as connection:
         connection.exec_driver_sql("CREATE TABLE note (line text)")
@@ -43,7 +43,7 @@ def test_the_environment_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert not (tmp_path / "secret.key").exists()
 
 
-def test_secrets_do_not_show(tmp_path: Path) -> None:
+def test_the_repr_of_settings_contains_no_secrets(tmp_path: Path) -> None:
     settings = Settings(home=tmp_path, secret_key="hidden-word", admin_key="hidden-word")
     assert "hidden-word" not in repr(settings)
 
@@ -51,13 +51,13 @@ def test_secrets_do_not_show(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value"), [("PORT", "99999"), ("PROCESSES", "0"), ("LOG_LEVEL", "loud"), ("CORS_ORIGINS", "app")]
 )
-def test_senseless_values_are_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+def test_invalid_values_are_rejected(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     monkeypatch.setenv(f"AMEND_{name}", value)
     with pytest.raises(ValidationError):
         Settings()
 
 
-def test_a_secret_is_made_once_and_only_its_owner_can_read_it(tmp_path: Path) -> None:
+def test_the_secret_is_created_once_and_only_its_owner_can_read_it(tmp_path: Path) -> None:
     first = Settings(home=tmp_path).secret
     assert len(first) >= 32
     assert Settings(home=tmp_path).secret == first
@@ -72,7 +72,7 @@ def test_processes_that_start_together_get_the_same_secret(tmp_path: Path) -> No
     assert [file.name for file in tmp_path.iterdir()] == ["secret.key"]
 
 
-def test_callers_with_the_same_process_number_get_the_same_secret(tmp_path: Path) -> None:
+def test_callers_with_the_same_process_id_get_the_same_secret(tmp_path: Path) -> None:
     """Threads, or containers: in each of them the service may be process 1."""
     for i in range(20):
         path = tmp_path / f"secret-{i}.key"
@@ -81,7 +81,7 @@ def test_callers_with_the_same_process_number_get_the_same_secret(tmp_path: Path
     assert len(list(tmp_path.iterdir())) == 20
 
 
-def test_a_password_of_its_own_goes_to_the_database(tmp_path: Path) -> None:
+def test_the_database_password_may_be_a_separate_setting(tmp_path: Path) -> None:
     given = {"home": tmp_path, "database_password": "p@ss:/word"}
     urls = {"postgresql://amend@host/amend": "p@ss:/word", "postgresql://amend:own@host/amend": "own", "": None}
     for url, password in urls.items():
@@ -95,9 +95,9 @@ def test_secrets_may_be_files(tmp_path: Path) -> None:
     assert shown.stdout == "from a file\n"
 
 
-def test_a_misspelt_setting_is_named_once_with_what_was_meant(tmp_path: Path) -> None:
+def test_a_misspelt_setting_is_reported_once_with_a_suggestion(tmp_path: Path) -> None:
     given = {"AMEND_HOME": str(tmp_path), "AMEND_QEUES": "long", "AMEND_ZZZ": "1", "AMEND_URL": "http://host"}
     command = [sys.executable, "-c", "from core.settings import from_environment as get; get(), get()"]
     done = subprocess.run(command, env={**os.environ, **given}, capture_output=True, text=True, check=True)
-    meant = "AMEND_QEUES is no setting of Amend; did you mean AMEND_QUEUES?"
-    assert done.stderr.splitlines() == [meant, "AMEND_ZZZ is no setting of Amend"]
+    misspelt = "Unknown setting AMEND_QEUES. Did you mean AMEND_QUEUES?"
+    assert done.stderr.splitlines() == [misspelt, "Unknown setting AMEND_ZZZ."]

@@ -1,4 +1,4 @@
-"""Promises about the source text itself."""
+"""Checks of the source code itself."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_nothing_is_pickled(path: Path) -> None:
     assert not calls & {"torch.save", "torch.load", "numpy.load", "np.load"}
 
 
-def test_the_scheduler_does_without_torch() -> None:
+def test_the_scheduler_does_not_import_torch() -> None:
     """It takes longer to import than a tick, and more memory than all the rest."""
     code = "import sys, worker.scheduler; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

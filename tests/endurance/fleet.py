@@ -31,7 +31,7 @@ class Fleet(Deployment):
         self.redis = servers.start_redis() if backend == "postgresql" else None
         url = self.postgres.create_database("fleet") if self.postgres else ""
         broker = {"AMEND_BROKER_URL": self.redis.url} if self.redis else {}
-        quick = {"AMEND_RESEND_SECONDS": "2", "AMEND_STOP_SECONDS": "0"}
+        quick = {"AMEND_RESEND_SECONDS": "2", "AMEND_SHUTDOWN_TIMEOUT": "0"}
         super().__init__(folder, url, **{**quick, "AMEND_WORKER_PROCESSES": "1", **broker, **environment})
         self.embedded: Process | None = None
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from core.erasure.vacuum import VACUUM_DUE
 from core.tables.bookkeeping import Metadata
+from core.vacuum import VACUUM_DUE
 from tests.endurance.fleet import Fleet
 from tests.endurance.traces import dump, files, found, traces_of
 from tests.worker.deployment import DIM, Numbers, fitted

@@ -26,6 +26,8 @@ from tests.conftest import BACKENDS
 from tests.endurance.fleet import Fleet, children, kill
 from tests.worker.deployment import DELTA, Numbers, fitted, problem
 
+pytestmark = pytest.mark.timing
+
 ROUNDS, SEED = 2, 0
 SUBJECTS = 40
 POLICY = {"adapt": {"after_changes": 50, "every": "1s"}, "holdout": 0.0}
@@ -236,7 +238,7 @@ def check_dataset(fleet: Fleet, name: str) -> None:
         model = session.scalars(select(Model).where(Model.name == name)).one()
         champion = session.get_one(Version, (model.id, model.champion))
     held = passes.read_in_force(fleet.database, model.id, model.spec, model.head)
-    assert champion.dataset == update_digest(fleet.settings.secret, EMPTY, held)
+    assert champion.dataset_digest == update_digest(fleet.settings.secret, EMPTY, held)
 
 
 def check_line(fleet: Fleet, name: str) -> None:

@@ -22,6 +22,8 @@ from tests.endurance.traces import found, traces_of
 from tests.worker.deployment import DIM
 from tests.worker.erasure_helpers import ask, wait_for_end
 
+pytestmark = pytest.mark.timing
+
 ERASED = (3, 77, 200, 399)
 BURST, ASKING = 50, 70
 """People of the crowd among those who ask; of the others nobody knows anything."""

@@ -21,6 +21,8 @@ from tests.endurance.traces import files, found, traces_of
 from tests.mlflow_server import PASSWORD, MlflowServer, mlflow_server
 from tests.worker.erasure_helpers import wait_for_end
 
+pytestmark = pytest.mark.timing
+
 ASKED = 20
 
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from tests.stack import Stack
+
+pytestmark = pytest.mark.timing
 
 FORK_DURING_A_HEARTBEAT = """
 import os, threading, time
 from contextlib import contextmanager
 
 import worker.__main__ as main
-from core.database import Database, now
+from core.clock import now
+from core.database import Database
 from core.tables.jobs import Worker
 from core.settings import from_environment
 
@@ -28,7 +33,7 @@ class Slow(Database):
             time.sleep(0.5)
 
 main.Database = Slow
-settings = from_environment().model_copy(update={"database_patience": 3.0})
+settings = from_environment().model_copy(update={"database_timeout": 3.0})
 threading.Thread(target=main.send_heartbeats, args=(settings, "forks"), daemon=True).start()
 assert within.wait(20)
 child = os.fork()

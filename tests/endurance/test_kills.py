@@ -16,6 +16,8 @@ from tests.conftest import BACKENDS
 from tests.endurance.batches import SPEC, Batch, listed, post
 from tests.endurance.conftest import Start, Sturdy
 
+pytestmark = pytest.mark.timing
+
 WRITERS, SIZE, ROUNDS = 4, 500, 1
 
 Acknowledged = dict[Batch, tuple[int, int]]

@@ -7,9 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import httpx
+import pytest
 
 from tests.endurance.batches import SPEC, Batch, listed, post
 from tests.stack import Stack
+
+pytestmark = pytest.mark.timing
 
 WRITERS, SIZE, EXAMPLES = 8, 100, 5_000
 BATCHES = [Batch(first, SIZE) for first in range(0, EXAMPLES, SIZE)]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import httpx
+import pytest
 from sqlalchemy import select
 
 from core.jobs import outbox, schedule
 from core.tables.jobs import Job, Outbox
 from tests.stack import Stack
+
+pytestmark = pytest.mark.timing
 
 
 def new_job(stack: Stack, api: httpx.Client) -> str:

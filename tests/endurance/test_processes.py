@@ -9,6 +9,8 @@ from tests.endurance.conftest import Start
 from tests.endurance.test_kills import check_kills
 from tests.endurance.test_load import check_eight_writers
 
+pytestmark = pytest.mark.timing
+
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_two_processes_are_as_good_as_one(start: Start, backend: str, subtests: pytest.Subtests) -> None:

@@ -8,11 +8,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import httpx
+import pytest
 from celery import Celery
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from core.database import Database, now
+from core.clock import now
+from core.database import Database
 from core.errors import Unavailable
 from core.settings import Settings
 from core.tables.jobs import Job
@@ -24,6 +26,8 @@ from core.versions.store import Store, StoredFile
 from tests.stack import Stack
 from worker.context import Context
 from worker.runner import run
+
+pytestmark = pytest.mark.timing
 
 
 class Unsure(Database):
@@ -103,7 +107,7 @@ def test_a_file_that_was_swept_away_because_its_worker_was_late_becomes_no_versi
 
     def sleep() -> None:
         with stack.database.write() as session:
-            session.execute(update(Job).where(Job.id == job).values(lease_until=now() - timedelta(seconds=1)))
+            session.execute(update(Job).where(Job.id == job).values(lease_expires_at=now() - timedelta(seconds=1)))
         sweep(stack.database, Store(stack.settings.artifacts))
 
     context = Alone(stack)

@@ -10,6 +10,8 @@ import pytest
 from tests.endurance.batches import SPEC, Batch, listed, post
 from tests.stack import Stack
 
+pytestmark = pytest.mark.timing
+
 
 @pytest.mark.parametrize("chunked", [False, True], ids=["length", "chunked"])
 def test_an_upload_that_breaks_off_stores_nothing(stack: Stack, chunked: bool) -> None:

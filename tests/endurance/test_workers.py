@@ -18,6 +18,8 @@ from core.tables.versions import Version
 from tests.endurance.fleet import Fleet, Process, children, gone, kill
 from tests.worker.deployment import problem
 
+pytestmark = pytest.mark.timing
+
 LONG, SHORT = 800, 100
 """Epochs: a second or two, and some tenths of one."""
 
@@ -190,7 +192,7 @@ def test_workers_told_to_stop_hand_a_long_job_back_or_finish_a_short_one(fleet: 
         kill(worker)
     job = fleet.trains(fleet.network(6 * LONG))
     first = fleet.runner(job)
-    patient = [fleet.add("worker", AMEND_STOP_SECONDS="60") for _ in range(2)]
+    patient = [fleet.add("worker", AMEND_SHUTDOWN_TIMEOUT="60") for _ in range(2)]
     hasty.terminate()
     assert hasty.wait(60) == 0
     assert gone(first)

@@ -1,4 +1,4 @@
-"""Settings of empty databases, as tests of core have them."""
+"""Settings of empty databases, as in the tests of core."""
 
 from tests.core.conftest import make_settings
 

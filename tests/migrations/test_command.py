@@ -27,6 +27,7 @@ from tests.conftest import BACKENDS
 from tests.servers import PostgresServer
 from tests.stack import Stack
 
+CHECK = "Check AMEND_DATABASE_URL and AMEND_DATABASE_PASSWORD."
 GIVEN = "amend_0123456789ab_abcdefghijklmnopqrstuvwxyz"
 
 MakeStack = Callable[..., Stack]
@@ -50,23 +51,23 @@ def start(stack: Stack, module: str = "migrations") -> subprocess.Popen[str]:
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs a module as `python -m` does, but here: a process of its own costs more than what is tested."""
+    """Runs a module as `python -m` does, but in this process, which is faster."""
     monkeypatch.setattr(uvicorn, "run", lambda *_, **__: pytest.fail("the service starts"))
 
     def run(stack: Stack, module: str = "migrations") -> tuple[int, str, str]:
         spec = find_spec(f"{module}.__main__")
         assert spec is not None
         assert spec.origin is not None
-        mask, told = os.umask(0o022), ""
+        mask, message = os.umask(0o022), ""
         try:
             with patch.dict(os.environ, stack.complete(), clear=True):
                 runpy.run_path(spec.origin, run_name="__main__")
         except SystemExit as end:
-            told = f"{end.code}\n"
+            message = f"{end.code}\n"
         finally:
             os.umask(mask)
         out, error = capsys.readouterr()
-        return int(bool(told)), out, error + told
+        return int(bool(message)), out, error + message
 
     return run
 
@@ -76,7 +77,7 @@ def keys(stack: Stack) -> int:
         return session.scalar(select(func.count()).select_from(Key)) or 0
 
 
-def test_the_first_run_writes_an_admin_key_that_only_its_owner_can_read_and_later_runs_nothing(
+def test_the_first_run_writes_an_admin_key_for_its_owner_only_and_later_runs_write_nothing(
     make_stack: MakeStack, run: Run
 ) -> None:
     stack = make_stack()
@@ -95,12 +96,12 @@ def test_the_first_run_writes_an_admin_key_that_only_its_owner_can_read_and_late
 
     code, out, error = run(stack)
     assert (code, error) == (0, "")
-    assert out.startswith(f"database: at {runner.newest()}\nadmin key: there is one already")
+    assert out.startswith(f"database: at {runner.newest()}\nadmin key: exists already")
     assert stack.admin_key == first
     assert keys(stack) == 1
 
 
-def test_a_given_admin_key_is_taken_and_not_written_down(make_stack: MakeStack, run: Run) -> None:
+def test_a_given_admin_key_is_stored_and_not_written_to_a_file(make_stack: MakeStack, run: Run) -> None:
     stack = make_stack(AMEND_ADMIN_KEY=GIVEN)
     for _ in range(2):
         code, out, _ = run(stack)
@@ -112,7 +113,7 @@ def test_a_given_admin_key_is_taken_and_not_written_down(make_stack: MakeStack, 
     assert keys(stack) == 1
 
 
-def test_a_key_of_another_form_is_refused_in_one_line(make_stack: MakeStack, run: Run) -> None:
+def test_a_malformed_key_is_rejected_in_one_line(make_stack: MakeStack, run: Run) -> None:
     code, _, error = run(make_stack(AMEND_ADMIN_KEY="password"))
     assert code != 0
     assert error.count("\n") == 1
@@ -120,7 +121,7 @@ def test_a_key_of_another_form_is_refused_in_one_line(make_stack: MakeStack, run
     assert "password" not in error
 
 
-def test_three_at_once_are_harmless(make_stack: MakeStack) -> None:
+def test_three_concurrent_runs_create_one_key(make_stack: MakeStack) -> None:
     stack = make_stack()
     processes = [start(stack) for _ in range(3)]
     outputs = [process.communicate(timeout=60) for process in processes]
@@ -132,7 +133,7 @@ def test_three_at_once_are_harmless(make_stack: MakeStack) -> None:
 
 
 @pytest.mark.parametrize("given", ["", GIVEN], ids=["made", "given"])
-def test_two_that_look_for_an_admin_at_the_same_moment_enter_one_key(
+def test_two_runs_that_look_for_an_admin_key_at_once_create_one_key(
     make_stack: MakeStack, given: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stack = make_stack()
@@ -144,7 +145,7 @@ def test_two_that_look_for_an_admin_at_the_same_moment_enter_one_key(
     def has_admin(session: sa.orm.Session) -> bool:
         found = look(session)
         with suppress(threading.BrokenBarrierError):
-            both.wait(1)  # whoever is let in waits for the other, who must not be
+            both.wait(1)  # the first run waits here for the second, which must not get here
         return found
 
     monkeypatch.setattr(queries, "has_admin", has_admin)
@@ -158,7 +159,7 @@ def test_the_service_does_not_start_on_an_empty_database(make_stack: MakeStack, 
     code, _, error = run(make_stack(), "service")
     assert code != 0
     assert error.startswith("The database ")
-    assert error.endswith(" is empty. Run: amend migrate; or see AMEND_DATABASE_URL and AMEND_DATABASE_PASSWORD\n")
+    assert error.endswith(f" is empty. Run `amend migrate`. {CHECK}\n")
 
 
 def test_the_service_does_not_start_on_a_newer_database(make_stack: MakeStack, run: Run) -> None:
@@ -173,23 +174,21 @@ def test_the_service_does_not_start_on_a_newer_database(make_stack: MakeStack, r
 
 
 @pytest.mark.parametrize("module", ["service", "migrations", "worker", "worker.scheduler"])
-def test_a_database_that_does_not_answer_is_told_in_one_line_without_its_password(tmp_path: Path, module: str) -> None:
+def test_a_database_that_does_not_respond_is_reported_in_one_line_without_its_password(
+    tmp_path: Path, module: str
+) -> None:
     stack = Stack(tmp_path, "postgresql+psycopg://user:hidden-word@127.0.0.1:1/amend")
     process = start(stack, module)
     _, error = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert error == f"Nobody answers for the database amend at 127.0.0.1: {SEE}\n"
-
-
-SEE = "see AMEND_DATABASE_URL and AMEND_DATABASE_PASSWORD"
+    assert error == f"The database amend at 127.0.0.1 does not respond. {CHECK}\n"
 
 
 @pytest.fixture
 def guarded(postgres: PostgresServer) -> Iterator[sa.URL]:
-    """The URL of a server's user who needs a password, which is `hidden-word`."""
-    # from here on, everybody else is still trusted
+    """The URL of a user who needs the password `hidden-word`. All other users still need none."""
     if postgres.program is None:
-        pytest.skip("a server of somebody else's is left as it is")
+        pytest.skip("the configuration of an external server is not changed")
     rules = postgres.program.folder / "data" / "pg_hba.conf"
     before = rules.read_text()
     rules.write_text(f"host all careful all scram-sha-256\n{before}")
@@ -201,15 +200,20 @@ def guarded(postgres: PostgresServer) -> Iterator[sa.URL]:
     postgres.execute(sql.SQL("DROP ROLE careful"))
 
 
-def test_what_is_wrong_with_a_url_of_postgresql_is_told_plainly(guarded: sa.URL, tmp_path: Path, run: Run) -> None:
+def test_problems_with_a_postgresql_url_are_reported_plainly(guarded: sa.URL, tmp_path: Path, run: Run) -> None:
     cases = {
-        guarded.set(password="hidden-guess"): "The database postgres at 127.0.0.1 refuses the user careful or their "
-        f"password: {SEE}",
-        guarded.set(password=None): f"The database postgres at 127.0.0.1 wants a password of the user careful: {SEE}",
-        guarded.set(username="nobody"): f"There is no user nobody of the database postgres at 127.0.0.1: {SEE}",
-        guarded.set(database="amned"): f"There is no database amned at 127.0.0.1: {SEE}",
-        guarded.set(host="host.invalid"): f"There is no host of the database postgres at host.invalid: {SEE}",
-        guarded: f"The user careful may not make tables in the database postgres at 127.0.0.1: {SEE}",
+        guarded.set(
+            password="hidden-guess"
+        ): f"The database postgres at 127.0.0.1 rejected the user careful or the password. {CHECK}",
+        guarded.set(
+            password=None
+        ): f"The database postgres at 127.0.0.1 requires a password for the user careful. {CHECK}",
+        guarded.set(
+            username="nobody"
+        ): f"The user nobody does not exist in the database postgres at 127.0.0.1. {CHECK}",
+        guarded.set(database="amned"): f"The database amned at 127.0.0.1 does not exist. {CHECK}",
+        guarded.set(host="host.invalid"): f"Cannot resolve the host of the database postgres at host.invalid. {CHECK}",
+        guarded: f"The user careful may not create tables in the database postgres at 127.0.0.1. {CHECK}",
     }
     for url, expected in cases.items():
         assert run(Stack(tmp_path, url.render_as_string(hide_password=False))) == (1, "", f"{expected}\n")
@@ -219,14 +223,14 @@ def test_what_is_wrong_with_a_url_of_postgresql_is_told_plainly(guarded: sa.URL,
 def test_a_password_that_a_url_cannot_hold_is_not_shown_in_part(password: str, tmp_path: Path, run: Run) -> None:
     code, out, error = run(Stack(tmp_path, f"postgresql://user:{password}@127.0.0.1:1/amend"))
     assert (code, out) == (1, "")
-    assert error == "AMEND_DATABASE_URL: write an @ in the password as %40, or give it as AMEND_DATABASE_PASSWORD\n"
+    assert error == "AMEND_DATABASE_URL: write an @ in the password as %40, or set AMEND_DATABASE_PASSWORD.\n"
 
 
-def test_what_is_wrong_with_a_file_of_sqlite_is_told_plainly(tmp_path: Path, run: Run) -> None:
+def test_problems_with_an_sqlite_file_are_reported_plainly(tmp_path: Path, run: Run) -> None:
     (tmp_path / "letter").write_text("Dear Sir or Madam, " * 100)
     cases = {
-        "letter": f"The file {tmp_path}/letter is not a database of SQLite: {SEE}",
-        "none/amend.db": f"The file {tmp_path}/none/amend.db of the database cannot be opened: {SEE}",
+        "letter": f"The file {tmp_path}/letter is not an SQLite database. {CHECK}",
+        "none/amend.db": f"Cannot open the database file {tmp_path}/none/amend.db. {CHECK}",
     }
     for name, expected in cases.items():
         assert run(Stack(tmp_path, f"sqlite:///{tmp_path}/{name}")) == (1, "", f"{expected}\n")
@@ -234,20 +238,20 @@ def test_what_is_wrong_with_a_file_of_sqlite_is_told_plainly(tmp_path: Path, run
 
 @pytest.mark.parametrize("module", ["service", "migrations"])
 @pytest.mark.parametrize("scheme", ["gs", "az", "hdfs", "levitation"])
-def test_a_store_without_a_driver_is_refused_in_one_line(module: str, scheme: str, tmp_path: Path, run: Run) -> None:
+def test_a_store_without_a_driver_is_rejected_in_one_line(module: str, scheme: str, tmp_path: Path, run: Run) -> None:
     stack = Stack(tmp_path)
     if module == "service":
         assert run(stack)[0] == 0
     stack.environment["AMEND_ARTIFACTS_URL"] = f"{scheme}://user:hidden@bucket/amend"
     code, out, error = run(stack, module)
     assert (code, out) == (1, "")
-    assert error.startswith(f"AMEND_ARTIFACTS_URL: there is no driver for {scheme}:// here. ")
+    assert error.startswith(f"AMEND_ARTIFACTS_URL: no driver for {scheme}:// is installed. ")
     assert error.count("\n") == 1
     assert "hidden" not in error
 
 
 @pytest.mark.parametrize("module", ["migrations", "service"])
-def test_another_secret_than_the_databases_own_is_refused(module: str, make_stack: MakeStack, run: Run) -> None:
+def test_a_secret_that_differs_from_the_databases_is_rejected(module: str, make_stack: MakeStack, run: Run) -> None:
     stack = make_stack()
     assert run(stack)[0] == 0
     stack.environment["AMEND_SECRET_KEY"] = "another"
@@ -257,12 +261,12 @@ def test_another_secret_than_the_databases_own_is_refused(module: str, make_stac
     assert error.count("\n") == 1
 
 
-def test_a_given_admin_key_is_entered_though_there_is_another(make_stack: MakeStack, run: Run) -> None:
+def test_a_given_admin_key_is_stored_even_if_another_exists(make_stack: MakeStack, run: Run) -> None:
     stack = make_stack()
     run(stack)
     given = "amend_operators1_" + "k" * 30
     stack.environment["AMEND_ADMIN_KEY"] = given
-    assert run(stack)[:2] == (0, f"database: at {runner.newest()}\nadmin key: as given\n")
+    assert run(stack)[:2] == (0, f"database: at {runner.newest()}\nadmin key: AMEND_ADMIN_KEY\n")
     with stack.database.read() as session:
         assert keyring.check(session, given) is not None
 
@@ -279,7 +283,7 @@ def test_a_given_admin_key_is_entered_though_there_is_another(make_stack: MakeSt
     ],
 )
 @pytest.mark.parametrize("module", ["migrations", "service"])
-def test_a_setting_that_cannot_be_is_told_in_one_line(
+def test_an_invalid_setting_is_reported_in_one_line(
     module: str, variable: str, value: str, tmp_path: Path, run: Run
 ) -> None:
     stack = Stack(tmp_path)

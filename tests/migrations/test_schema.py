@@ -1,4 +1,4 @@
-"""The schema: migrations and models describe the same one, and every step can be taken back."""
+"""Migrations and models describe the same schema, and every migration can be reverted."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def tables(database: Database) -> set[str]:
 
 
 def partial_indexes(database: Database) -> dict[str, str]:
-    """The conditions of partial indexes by name, as the database tells them."""
+    """The conditions of partial indexes by name, as the database reports them."""
     if database.sqlite:
         query = "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND sql LIKE '% WHERE %'"
     else:
@@ -37,7 +37,7 @@ def partial_indexes(database: Database) -> dict[str, str]:
 
 
 def columns(database: Database) -> dict[str, tuple[str, bool]]:
-    """Type and nullability of every column, as the database tells them."""
+    """Type and nullability of every column, as the database reports them."""
     inspector = sa.inspect(database.engine)
     return {
         f"{table}.{column['name']}": (repr(column["type"]), column["nullable"])
@@ -46,7 +46,7 @@ def columns(database: Database) -> dict[str, tuple[str, bool]]:
     }
 
 
-def test_up_down_and_up_again(database: Database) -> None:
+def test_upgrade_downgrade_and_upgrade_again(database: Database) -> None:
     assert runner.current(database) is None
     runner.upgrade(database)
     assert runner.current(database) == runner.newest()
@@ -78,9 +78,9 @@ def test_the_migrated_schema_is_the_one_that_the_models_would_create(
     created.close()
 
 
-def test_a_failed_step_leaves_nothing_behind(database: Database) -> None:
+def test_a_failed_migration_leaves_nothing_behind(database: Database) -> None:
     with database.engine.execution_options(writes=True).begin() as connection:
-        connection.execute(sa.text("CREATE TABLE versions (n INTEGER)"))  # in the way of the last step
+        connection.execute(sa.text("CREATE TABLE versions (n INTEGER)"))
     with pytest.raises(sa.exc.SQLAlchemyError):
         runner.upgrade(database)
     assert tables(database) == {"versions"}

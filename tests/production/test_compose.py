@@ -20,6 +20,8 @@ from tests.production.compose import FILE, Project, read, seconds
 from tests.production.image import ROOT, Installed
 from tests.worker.deployment import Deployment, problem
 
+pytestmark = pytest.mark.timing
+
 
 class Production(Deployment):
     """The services of the file, seen from outside: from the ports that it publishes."""
@@ -82,7 +84,7 @@ def test_workers_may_be_many_and_have_the_time_to_hand_back_their_jobs() -> None
     for name in ("worker", "worker-gpu", "worker-ray"):
         service = read()["services"][name]
         assert "ports" not in service
-        assert seconds(service["stop_grace_period"]) > Settings(**service_settings(service)).stop_seconds + 5
+        assert seconds(service["stop_grace_period"]) > Settings(**service_settings(service)).shutdown_timeout + 5
 
 
 def test_gpus_have_a_worker_and_queues_of_their_own() -> None:
@@ -99,7 +101,7 @@ def test_nodes_of_ray_have_what_workers_have_and_ask_for_a_token() -> None:
     for name in ("worker-ray", "ray-head", "ray-node", "ray-node-gpu"):
         service = services[name]
         command = " ".join(service["command"])
-        assert settings.ray_address in command or "--head --port=6379" in command, name
+        assert ("--head --port=6379" if name == "ray-head" else settings.ray_address) in command, name
         assert set(services["worker"]["environment"]) - {
             "AMEND_QUEUES",
             "AMEND_WORKER_PROCESSES",
@@ -177,7 +179,7 @@ def another_store_is_not_taken_and_one_that_is_gone_is_told(production: Producti
     mark.rename(mark.with_suffix(".gone"))
     told = production.readiness()
     assert (told["status"], told["store"]["ok"]) == ("down", False)
-    assert "is not this database's" in told["store"]["detail"]
+    assert "does not belong to this database" in told["store"]["detail"]
     mark.with_suffix(".gone").rename(mark)
     assert production.readiness()["status"] == "ready"
 

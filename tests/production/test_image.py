@@ -55,12 +55,13 @@ def test_the_cpu_image_asks_for_builds_that_have_no_cuda(tmp_path: Path) -> None
     wanted = [*PROJECT["dependencies"], *extras["server"], *extras["s3"], *extras["ray"]]
     assert (tmp_path / "requirements.txt").read_text().splitlines() == wanted
     assert "-r torch.txt" in torch
-    assert "-r requirements.txt" in rest
+    assert "-c constraints.txt -r requirements.txt" in rest
     assert stages()["cpu-packages"].given("ARG") == ['TORCH_INDEX=""']
 
 
 def test_no_address_of_a_registry_is_written_down() -> None:
-    for name in ("Dockerfile", "docker-compose.yml", "Makefile"):
+    files = ("Dockerfile", "docker-compose.yml", "Makefile", "constraints.txt", ".pre-commit-config.yaml")
+    for name in (*files, ".github/workflows/ci.yml"):
         hosts = re.findall(r"\w+://([\w.-]+)", (ROOT / name).read_text())
         assert set(hosts) <= {"127.0.0.1", "postgres", "redis", "mlflow", "amend"}, name
 
@@ -68,7 +69,7 @@ def test_no_address_of_a_registry_is_written_down() -> None:
 def test_only_what_it_is_made_of_gets_into_the_build(tmp_path: Path) -> None:
     copy_context(tmp_path)
     there = {path.name for path in tmp_path.iterdir()}
-    assert there == {"pyproject.toml", "README.md", "LICENSE", *PACKAGES}
+    assert there == {"pyproject.toml", "constraints.txt", "README.md", "LICENSE", *PACKAGES}
     assert not list(tmp_path.rglob("__pycache__"))
 
 

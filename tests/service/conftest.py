@@ -1,4 +1,4 @@
-"""A second service with small limits, for tests of what is too much, and with what is off elsewhere."""
+"""A second service with small limits, and with settings that are off in the first one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         "AMEND_MAX_BATCH": str(SMALL_BATCH),
         "AMEND_MAX_WAIT": "0.3",
         "AMEND_MAX_CONNECTIONS": str(CONNECTIONS),
-        "AMEND_CLIENT_PATIENCE": str(PATIENCE),
+        "AMEND_CLIENT_TIMEOUT": str(PATIENCE),
     }
     others = {
         "AMEND_CASELESS_SUBJECTS": "true",

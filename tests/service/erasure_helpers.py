@@ -1,4 +1,4 @@
-"""People whom models know, and requests to have them erased."""
+"""Models with examples of a person, and erasure requests for them."""
 
 from __future__ import annotations
 

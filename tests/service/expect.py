@@ -1,4 +1,4 @@
-"""What tests of the contract say again and again: an error of the promised shape, examples as they come and go."""
+"""Helpers for tests of the contract: errors of the promised shape, examples, pages of lists."""
 
 from __future__ import annotations
 

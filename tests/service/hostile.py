@@ -111,7 +111,7 @@ BODIES: dict[str, tuple[str, dict[str, Any], Callable[[], bytes], str]] = {
 def read(kind: str, given: dict[str, Any], body: bytes) -> str:
     """What is said of a body."""
     from service.examples import formats
-    from service.examples.reader import Reader
+    from service.examples.readers import ExampleReader
     from service.parsing.inputs import inputs_of
     from service.predictions import predict
 
@@ -121,7 +121,7 @@ def read(kind: str, given: dict[str, Any], body: bytes) -> str:
             loaded: Any = SimpleNamespace(inputs=inputs_of(spec), model=SimpleNamespace(outputs=1))
             predict.read(loaded, body, 100_000)
         else:
-            formats.read(Reader(spec, 100_000, 64 * MEGABYTE, b"secret"), kind, body)
+            formats.read(ExampleReader(spec, 100_000, 64 * MEGABYTE, b"secret"), kind, body)
     except AmendError as error:
         return error.code
     except Exception as error:

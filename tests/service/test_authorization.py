@@ -1,4 +1,4 @@
-"""Who may do what: every entry of the OpenAPI document, so that a new endpoint cannot be forgotten."""
+"""Scopes of every operation in the OpenAPI document, so that no new endpoint is missed."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tests.stack import Stack
 OPEN = {"health", "readiness", "server_live", "server_ready"}
 ENOUGH = {
     "add_examples": {"ingest"},
+    "add_labels": {"ingest"},
     "replace_examples": {"ingest"},
     "replace_example": {"ingest"},
     "remove_examples": {"ingest", "erase"},
@@ -75,7 +76,7 @@ def test_health_and_readiness_are_open_and_nothing_else_is(stack: Stack, api: ht
 
 @pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer amend_0123456789ab_" + "x" * 43}], ids=["no", "bad"])
 @pytest.mark.parametrize("body", [b"", b"{", b"{}"], ids=["empty", "malformed", "invalid"])
-def test_nothing_goes_without_a_key_whatever_is_sent(
+def test_without_a_key_every_request_is_refused(
     stack: Stack, api: httpx.Client, place: Place, headers: dict[str, str], body: bytes
 ) -> None:
     code = "key_unknown" if headers else "key_missing"
@@ -104,6 +105,7 @@ def test_a_model_that_the_key_cannot_see_is_not_found(stack: Stack, api: httpx.C
         "change_policy": {"policy": {}},
         "change_model": {"regularizer": {"kind": "l2"}},
         "add_examples": {"examples": rows(1)},
+        "add_labels": {"labels": [{"id": "e0", "y": 0}]},
         "replace_examples": {"examples": rows(1)},
         "replace_example": {"x": [0, 0], "y": 0},
         "import_weights": {"weights": [0]},
@@ -124,7 +126,7 @@ def test_a_model_that_the_key_cannot_see_is_not_found(stack: Stack, api: httpx.C
     assert api.get(f"/v1/models/{place.model}").json()["counts"]["train"] == 5
 
 
-def test_what_the_key_cannot_see_looks_like_what_is_not_there(stack: Stack, api: httpx.Client, place: Place) -> None:
+def test_a_hidden_model_looks_like_one_that_does_not_exist(stack: Stack, api: httpx.Client, place: Place) -> None:
     with stack.client(stack.key("read", models=[stack.model()])) as holder:
         hidden, absent = holder.get(f"/v1/models/{place.model}"), holder.get("/v1/models/none-such")
     assert hidden.json() == absent.json()

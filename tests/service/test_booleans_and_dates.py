@@ -1,4 +1,4 @@
-"""Columns of booleans and of dates: the same answer whatever format they come in."""
+"""Boolean and date columns have the same values in every format."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_days_of_arrow_are_days(stack: Stack, api: httpx.Client, kind: pa.DataTy
         (True, "2024-03-05T25:00", "date_invalid", "since"),
     ],
 )
-def test_what_is_no_boolean_or_date_is_refused_with_its_place(
+def test_invalid_booleans_and_dates_are_refused_with_their_location(
     stack: Stack, api: httpx.Client, member: Any, since: Any, code: str, column: str
 ) -> None:
     name = stack.model(input=TABLE)
@@ -99,14 +99,14 @@ def test_what_is_no_boolean_or_date_is_refused_with_its_place(
     assert not listed(api, name)
 
 
-def test_a_number_is_no_date_in_any_format(stack: Stack, api: httpx.Client) -> None:
+def test_a_number_is_not_a_date_in_any_format(stack: Stack, api: httpx.Client) -> None:
     name = stack.model(input=TABLE)
     for kind, encode in BODIES.items():
         answer = send(api, name, encode(examples([True], [19787])), kind)
         assert location(refused(answer, 422, "date_invalid"))[-1] == "since", kind
 
 
-def test_predictions_read_them_as_examples_do(stack: Stack, api: httpx.Client) -> None:
+def test_predictions_parse_booleans_and_dates_like_examples(stack: Stack, api: httpx.Client) -> None:
     xs = [{"member": i % 2 == 0, "since": str(DAY + timedelta(100 * i))} for i in range(8)]
     name = trained(stack, api, xs, [0, 0, 0, 1, 0, 1, 1, 1], input=TABLE)
     spelt = [{"member": int(x["member"]), "since": f"{x['since']}T02:00:00+02:00"} for x in xs]
@@ -118,7 +118,7 @@ def test_predictions_read_them_as_examples_do(stack: Stack, api: httpx.Client) -
 
 
 @given(st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31)))
-def test_a_moment_is_shown_as_a_text_that_means_the_same(moment: datetime) -> None:
+def test_a_stored_time_is_returned_as_an_equivalent_text(moment: datetime) -> None:
     column = Date("since")
     stored = np.float32(days_of(moment))
     assert np.float32(days_of(column.to_json(stored))) == stored or abs(stored) < 2**-12

@@ -1,4 +1,4 @@
-"""What one request can make the service do is bounded, whatever the size of its body."""
+"""The work of one request is bounded, whatever the size of its body."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Predictions of a table, as a table: the same as those in JSON."""
+"""Bulk predictions equal those in JSON."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_many_rows_are_answered_piece_by_piece(stack: Stack, api: httpx.Client) 
         assert one["probabilities"] == pytest.approx(other["probabilities"], rel=1e-9)
 
 
-def test_what_has_no_finite_answer_is_null(stack: Stack, api: httpx.Client) -> None:
+def test_predictions_that_are_not_finite_are_null(stack: Stack, api: httpx.Client) -> None:
     name = stack.model(target={"kind": "count"})
     add(api, name, [{"id": f"e{i}", "x": [i, 0], "y": 2**i, "split": "train"} for i in range(10)])
     stack.train(name)
@@ -96,7 +96,7 @@ def test_what_has_no_finite_answer_is_null(stack: Stack, api: httpx.Client) -> N
     assert found[1] == {"mean": None}
 
 
-def test_what_is_wrong_is_told_before_the_answer_begins(stack: Stack, api: httpx.Client, small: Stack) -> None:
+def test_errors_are_reported_before_the_stream_starts(stack: Stack, api: httpx.Client, small: Stack) -> None:
     name = stack.model(input=TABLE)
     good = pa.table({"age": [1, 2], "plan": ["free", "paid"]})
     refused(ask(api, name, good), 409, "champion_missing")

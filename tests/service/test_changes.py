@@ -1,4 +1,4 @@
-"""Changes of the model: another regularizer, another architecture."""
+"""Changes of the regularizer and the architecture."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_both_changes_at_once_take_two_positions(stack: Stack, api: httpx.Client
     assert api.get(f"/v1/models/{name}").json()["architecture"] == body["architecture"]
 
 
-def test_a_change_of_a_trained_model_is_adapted_to(stack: Stack, api: httpx.Client) -> None:
+def test_a_change_of_a_trained_model_enqueues_an_adaptation(stack: Stack, api: httpx.Client) -> None:
     name = stack.model()
     add(api, name, rows(10))
     stack.train(name)
@@ -102,7 +102,7 @@ def test_a_change_is_reverted_by_a_new_one(stack: Stack, api: httpx.Client) -> N
     assert api.get(f"/v1/models/{name}").json()["regularizer"] == RIDGE
 
 
-def test_a_revert_of_a_trained_model_is_adapted_to(stack: Stack, api: httpx.Client) -> None:
+def test_a_revert_on_a_trained_model_enqueues_an_adaptation(stack: Stack, api: httpx.Client) -> None:
     name = stack.model()
     add(api, name, rows(10))
     stack.train(name)
@@ -113,7 +113,7 @@ def test_a_revert_of_a_trained_model_is_adapted_to(stack: Stack, api: httpx.Clie
     assert (job["kind"], job["state"], job["to_position"]) == ("adapt", "queued", 12)
 
 
-def test_what_is_no_change_of_the_model_cannot_be_reverted(stack: Stack, api: httpx.Client) -> None:
+def test_only_changes_of_the_model_can_be_reverted(stack: Stack, api: httpx.Client) -> None:
     name = stack.model()
     path = f"/v1/models/{name}/changes"
     refused(api.post(path, json={"revert": 1}), 404, "change_not_found")

@@ -1,4 +1,4 @@
-"""Bodies that come compressed: they mean the same, and unpack within the same limits."""
+"""Compressed bodies are equivalent to their content, with the same limits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def send(api: httpx.Client, name: str, body: bytes, encoding: str, kind: str = J
 
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("kind", BODIES)
-def test_a_compressed_body_means_what_it_is_unpacked(stack: Stack, api: httpx.Client, codec: str, kind: str) -> None:
+def test_a_compressed_body_is_equivalent_to_its_content(stack: Stack, api: httpx.Client, codec: str, kind: str) -> None:
     name, body = stack.model(), BODIES[kind](rows(20))
     assert send(api, name, CODECS[codec](body), codec.upper(), kind).json()["accepted"] == 20
     again = api.post(f"/v1/models/{name}/examples", content=body, headers={"Content-Type": kind})
@@ -46,7 +46,7 @@ def test_a_repeated_request_is_the_same_whether_compressed_or_not(stack: Stack, 
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_every_endpoint_takes_them(stack: Stack, api: httpx.Client, codec: str) -> None:
+def test_every_endpoint_accepts_compressed_bodies(stack: Stack, api: httpx.Client, codec: str) -> None:
     name = stack.model()
     body = CODECS[codec](b'{"policy": {"holdout": 0.5}}')
     headers = {"Content-Type": JSON, "Content-Encoding": codec}
@@ -54,7 +54,7 @@ def test_every_endpoint_takes_them(stack: Stack, api: httpx.Client, codec: str) 
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_unpacks_to_more_than_the_limit_is_too_large(small: Stack, codec: str) -> None:
+def test_a_body_that_decompresses_above_the_limit_is_too_large(small: Stack, codec: str) -> None:
     name = small.model()
     with small.client() as api:
         fits = BODIES[JSON](rows(1)).ljust(SMALL_BODY)
@@ -97,10 +97,10 @@ def test_nothing_is_unpacked_for_a_key_without_the_scope(stack: Stack, codec: st
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_what_becomes_objects_unpacks_within_its_own_limit(stack: Stack, api: httpx.Client, codec: str) -> None:
+def test_decompressed_json_objects_have_their_own_limit(stack: Stack, api: httpx.Client, codec: str) -> None:
     body = b'{"ids": ["a"]}'.ljust(MAX_JSON_BYTES)
     headers = {"Content-Type": JSON, "Content-Encoding": codec}
     path = f"/v1/models/{stack.model()}/removals"
     assert api.post(path, content=CODECS[codec](body), headers=headers).status_code == 202
     problem = refused(api.post(path, content=CODECS[codec](body + b" "), headers=headers), 413, "body_too_large")
-    assert f"unpacks to more than {MAX_JSON_BYTES}" in problem["detail"]
+    assert f"exceeds the limit of {MAX_JSON_BYTES} bytes" in problem["detail"]

@@ -1,4 +1,4 @@
-"""Correction of examples: one takes the place of another at one position, and the model is made to follow."""
+"""Corrections replace examples at one position and enqueue an adaptation."""
 
 from __future__ import annotations
 
@@ -47,13 +47,16 @@ def stored(stack: Stack, name: str, id: str) -> list[Example]:
         return list(session.scalars(ours.order_by(Example.position)))
 
 
-def test_one_goes_and_the_other_comes_at_one_position(stack: Stack, api: httpx.Client) -> None:
+def test_a_correction_removes_and_adds_at_one_position(stack: Stack, api: httpx.Client) -> None:
     name = filled(stack, api)
     assert correct(api, name, "e1", **CORRECT) == {"replaced": 1, "unchanged": 0, "position": 7, "job": None}
     shown = api.get(f"/v1/models/{name}/examples/e1").json()
     assert shown == {"id": "e1", "x": [9.0, 9.0], "y": 1, "split": "train", "weight": 1, "position": 7}
     assert [row["id"] for row in listed(api, name)] == ["e0", "e2", "e3", "e4", "e5", "e1"]
-    assert (model_of(api, name)["counts"], model_of(api, name)["head"]) == ({"train": 6, "holdout": 0, "removed": 1}, 7)
+    assert (model_of(api, name)["counts"], model_of(api, name)["head"]) == (
+        {"train": 6, "holdout": 0, "removed": 1, "quarantined": 0, "unlabelled": 0},
+        7,
+    )
     assert [(row.position, row.removed) for row in stored(stack, name, "e1")] == [(2, 7), (7, None)]
 
 
@@ -65,7 +68,7 @@ def test_the_same_content_again_does_nothing(stack: Stack, api: httpx.Client) ->
     assert model_of(api, name)["head"] == 7
 
 
-def test_who_it_is_about_and_its_split_stay_unless_they_are_given(stack: Stack, api: httpx.Client) -> None:
+def test_a_correction_keeps_subject_and_split_unless_given(stack: Stack, api: httpx.Client) -> None:
     person, other, name = somebody(), somebody(), stack.model()
     add(api, name, [{"id": "a", "x": [1, 2], "y": 0, "subject": person, "split": "holdout"}])
     correct(api, name, "a", **CORRECT)
@@ -73,14 +76,14 @@ def test_who_it_is_about_and_its_split_stay_unless_they_are_given(stack: Stack, 
     assert (first.subject, first.holdout) == (second.subject, second.holdout)
     assert second.holdout
     assert second.subject is not None
-    assert model_of(api, name)["counts"] == {"train": 0, "holdout": 1, "removed": 1}
+    assert model_of(api, name)["counts"] == {"train": 0, "holdout": 1, "removed": 1, "quarantined": 0, "unlabelled": 0}
     correct(api, name, "a", **CORRECT, subject=other, split="train")
     third = stored(stack, name, "a")[-1]
     assert (third.subject != second.subject, third.holdout) == (True, False)
-    assert model_of(api, name)["counts"] == {"train": 1, "holdout": 0, "removed": 2}
+    assert model_of(api, name)["counts"] == {"train": 1, "holdout": 0, "removed": 2, "quarantined": 0, "unlabelled": 0}
 
 
-def test_the_job_is_that_of_a_removal(stack: Stack, api: httpx.Client) -> None:
+def test_a_correction_enqueues_the_same_job_as_a_removal(stack: Stack, api: httpx.Client) -> None:
     name = filled(stack, api)
     stack.train(name)
     made = correct(api, name, "e0", **CORRECT)
@@ -113,7 +116,7 @@ def test_corrections_are_listed_among_the_changes(stack: Stack, api: httpx.Clien
     refused(api.post(f"/v1/models/{name}/changes", json={"revert": 7}), 422, "change_irreversible")
 
 
-def test_what_is_not_in_force_cannot_be_corrected(stack: Stack, api: httpx.Client) -> None:
+def test_removed_examples_cannot_be_corrected(stack: Stack, api: httpx.Client) -> None:
     name = filled(stack, api)
     api.post(f"/v1/models/{name}/removals", json={"ids": ["e1"]}).raise_for_status()
     for id in ("e1", "zz", "%00", ""):
@@ -171,7 +174,7 @@ def test_one_example_is_json(stack: Stack, api: httpx.Client) -> None:
     refused(api.put(path, content=b"y\n1\n", headers={"Content-Type": "text/csv"}), 415, "content_type_unsupported")
 
 
-def test_a_batch_is_corrected_each_at_a_position_of_its_own(stack: Stack, api: httpx.Client) -> None:
+def test_each_correction_in_a_batch_takes_its_own_position(stack: Stack, api: httpx.Client) -> None:
     name = filled(stack, api)
     same = rows(6)[5]
     answer = correct_all(api, name, [{"id": "e4", **CORRECT}, same, {"id": "e1", **CORRECT}])
@@ -200,7 +203,7 @@ def test_thousands_are_corrected_at_once(stack: Stack, api: httpx.Client) -> Non
     assert [row["position"] for row in listed(api, name)] == list(range(5501, 11_501))
 
 
-def test_a_repeated_request_gets_the_first_answer(stack: Stack, api: httpx.Client) -> None:
+def test_a_repeated_request_gets_the_first_response(stack: Stack, api: httpx.Client) -> None:
     name = filled(stack, api)
     word = {"Idempotency-Key": somebody()}
     first, second = (api.put(f"/v1/models/{name}/examples/e0", json=CORRECT, headers=word) for _ in range(2))
@@ -208,7 +211,7 @@ def test_a_repeated_request_gets_the_first_answer(stack: Stack, api: httpx.Clien
     assert second.headers["Idempotent-Replayed"] == "true"
 
 
-def test_who_may_add_may_correct(stack: Stack, api: httpx.Client) -> None:
+def test_the_scope_ingest_may_correct(stack: Stack, api: httpx.Client) -> None:
     path = f"/v1/models/{filled(stack, api)}/examples/e0"
     for scope, status in (("read", 403), ("erase", 403), ("ingest", 202)):
         with stack.client(stack.key(scope)) as caller:

@@ -1,4 +1,4 @@
-"""Who may ask for erasures, see them and change them."""
+"""Scopes for requesting, reading and changing erasures."""
 
 from __future__ import annotations
 
@@ -46,6 +46,6 @@ def test_a_key_for_some_models_is_not_enough(stack: Stack, api: httpx.Client, sc
 def test_the_scope_erase_is_enough(stack: Stack, api: httpx.Client) -> None:
     erasure = open_erasure(stack, api)
     with stack.client(stack.key("erase")) as holder:
-        for request in REQUESTS:
-            answer = request(holder, erasure["id"])
-            assert answer.is_success or answer.json()["code"] in ("receipt_not_found", "erasure_not_failed")
+        statuses = [request(holder, erasure["id"]).status_code for request in REQUESTS]
+    # an open erasure has no receipt, and only a failed one can be retried
+    assert statuses == [200, 200, 404, 200, 202, 200, 409, 200, 200, 200]

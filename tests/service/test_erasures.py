@@ -1,4 +1,4 @@
-"""Erasures: received, joined, refused, extended, tried again. No worker runs here, so nothing is carried out."""
+"""Erasure requests: receive, join, refuse, extend, retry. No worker runs here, so none is completed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from core.erasure import queries
 from core.erasure.deleted_models import complete_erasures
-from core.erasure.states import months_after
+from core.erasure.due_dates import months_after
 from core.tables.jobs import JobKind
 from core.tables.ledger import Example
 from core.versions.store import Store
@@ -39,14 +39,14 @@ def test_an_erasure_is_received_and_can_be_looked_up(stack: Stack, api: httpx.Cl
         "late": False,
         "extension": None,
         "refusal": None,
-        "trail": [{"what": "filed", "by": erasure["trail"][0]["by"], "at": erasure["trail"][0]["at"]}],
+        "trail": [{"action": "filed", "by": erasure["trail"][0]["by"], "at": erasure["trail"][0]["at"]}],
         "models": [{**part, "error": None}],
         "receipt": None,
     }
     assert show(api, erasure["id"]) == erasure
 
 
-def test_now_is_when_it_was_received_unless_told_otherwise(stack: Stack, api: httpx.Client) -> None:
+def test_received_at_defaults_to_now(stack: Stack, api: httpx.Client) -> None:
     erasure = open_erasure(stack, api)
     received = datetime.fromisoformat(erasure["received_at"])
     assert abs(datetime.now(UTC) - received) < timedelta(minutes=1)
@@ -54,7 +54,7 @@ def test_now_is_when_it_was_received_unless_told_otherwise(stack: Stack, api: ht
     assert erasure["overdue"] is False
 
 
-def test_a_time_of_another_zone_is_told_in_utc(stack: Stack, api: httpx.Client) -> None:
+def test_times_are_returned_in_utc(stack: Stack, api: httpx.Client) -> None:
     erasure = open_erasure(stack, api, received_at="2020-03-31T23:30:00-05:00")
     assert (erasure["received_at"], erasure["due_at"][:10]) == ("2020-04-01T04:30:00Z", "2020-05-01")
 
@@ -68,7 +68,10 @@ def test_the_examples_are_out_of_every_listing_at_once_and_predictions_go_on(sta
     assert [row["id"] for row in listed(api, other)] == ["e1", "e2", "e3", "e4", "e5"]
     refused(api.get(f"/v1/models/{name}/examples/e0"), 404, "example_not_found")
     model = api.get(f"/v1/models/{name}").json()
-    assert (model["counts"], model["head"]) == ({"train": 4, "holdout": 0, "removed": 2}, 8)
+    assert (model["counts"], model["head"]) == (
+        {"train": 4, "holdout": 0, "removed": 2, "quarantined": 0, "unlabelled": 0},
+        8,
+    )
     answer = api.post(f"/v1/models/{name}/predictions", json={"inputs": [[1, 2]]})
     assert answer.status_code == 200, answer.text
     assert {part["model"]: part["examples"] for part in erasure["models"]} == {name: 2, other: 1}
@@ -77,7 +80,7 @@ def test_the_examples_are_out_of_every_listing_at_once_and_predictions_go_on(sta
         assert job["state"] == "queued"
 
 
-def test_a_second_request_joins_and_takes_in_what_came_since(stack: Stack, api: httpx.Client) -> None:
+def test_a_second_request_joins_the_first_and_includes_new_examples(stack: Stack, api: httpx.Client) -> None:
     person = somebody()
     name = model_with_person(stack, api, person)
     first = ask(api, person)
@@ -140,21 +143,21 @@ def test_a_time_without_a_zone_is_utc(stack: Stack, api: httpx.Client, when: str
     assert open_erasure(stack, api, received_at=when[:10])["received_at"] == "2020-01-31T00:00:00Z"
 
 
-def test_nobody_has_asked_in_the_future(stack: Stack, api: httpx.Client) -> None:
+def test_a_request_cannot_be_received_in_the_future(stack: Stack, api: httpx.Client) -> None:
     later = (datetime.now(UTC) + timedelta(minutes=5)).isoformat()
     problem = refused(api.post("/v1/erasures", json={"subject": "a", "received_at": later}), 422, "request_invalid")
     assert location(problem)[-1] == "received_at"
 
 
-def test_refused_is_the_end_and_says_why(stack: Stack, api: httpx.Client) -> None:
+def test_a_refusal_is_final_and_has_a_reason(stack: Stack, api: httpx.Client) -> None:
     id = open_erasure(stack, api)["id"]
     refused(act(api, id, "refuse", reason=""), 422, "request_invalid")
     nothing = refused(api.post(f"/v1/erasures/{id}/refuse"), 422, "request_invalid")
-    assert nothing["detail"] == "Send a JSON body with 'reason'."
+    assert nothing["detail"] == "The body is missing. Send a JSON object with 'reason'."
     answer = act(api, id, "refuse", reason="kept by law").json()
     assert (answer["state"], answer["refusal"], answer["overdue"]) == ("refused", "kept by law", False)
     assert answer["completed_at"] is None
-    assert [step["what"] for step in answer["trail"]] == ["filed", "refused"]
+    assert [step["action"] for step in answer["trail"]] == ["filed", "refused"]
     refused(act(api, id, "refuse", reason="again"), 409, "erasure_ended")
     refused(act(api, id, "extend", reason="later"), 409, "erasure_ended")
     refused(act(api, id, "retry"), 409, "erasure_not_failed")
@@ -187,7 +190,7 @@ def test_an_extension_after_the_first_month_of_an_earlier_request_does_not_count
     assert (joined["id"], joined["due_at"], joined["overdue"]) == (id, "2020-02-29T12:00:00Z", True)
 
 
-def test_what_failed_says_why_and_is_tried_again(stack: Stack, api: httpx.Client) -> None:
+def test_a_failed_erasure_has_an_error_and_can_be_retried(stack: Stack, api: httpx.Client) -> None:
     refused(act(api, open_erasure(stack, api)["id"], "retry"), 409, "erasure_not_failed")
     erasure = fail_erasure(stack, api)
     assert erasure["state"] == erasure["models"][0]["state"] == "failed"
@@ -196,7 +199,7 @@ def test_what_failed_says_why_and_is_tried_again(stack: Stack, api: httpx.Client
     assert (again["state"], again["models"][0]["error"]) == ("received", None)
 
 
-def test_all_that_failed_are_tried_again(stack: Stack, api: httpx.Client) -> None:
+def test_all_failed_erasures_are_retried(stack: Stack, api: httpx.Client) -> None:
     ids = {fail_erasure(stack, api)["id"] for _ in range(2)}
     assert set(api.post("/v1/erasures/retry").json()["retried"]) >= ids
     assert {show(api, id)["state"] for id in ids} == {"received"}
@@ -243,7 +246,7 @@ def test_a_bad_query_is_refused(stack: Stack, api: httpx.Client, query: str) -> 
     refused(api.get(f"/v1/erasures?{query}"), 422)
 
 
-def test_the_metrics_count_what_is_overdue(stack: Stack, api: httpx.Client) -> None:
+def test_metrics_count_overdue_erasures(stack: Stack, api: httpx.Client) -> None:
     def overdue() -> float:
         return float(re.findall(r"^amend_erasures_overdue (\S+)$", api.get("/metrics").text, re.MULTILINE)[0])
 
@@ -265,7 +268,7 @@ def test_an_unknown_erasure_is_not_found(stack: Stack, api: httpx.Client, id: st
     refused(act(api, id, "extend", reason="no"), 404, "erasure_not_found")
 
 
-def test_an_erasure_is_found_by_how_its_id_begins(stack: Stack, api: httpx.Client) -> None:
+def test_an_erasure_is_found_by_a_prefix_of_its_id(stack: Stack, api: httpx.Client) -> None:
     erasure = open_erasure(stack, api)
     assert show(api, erasure["id"][:13]) == erasure
     refused(api.get(f"/v1/erasures/{erasure['id'][:5]}"), 404, "erasure_not_found")

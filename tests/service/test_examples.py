@@ -1,4 +1,4 @@
-"""Examples: what is accepted, what counts as the same, and how they are read back."""
+"""Examples: validation, duplicates, and reading them back."""
 
 from __future__ import annotations
 
@@ -25,10 +25,14 @@ def test_positions_are_handed_out_in_the_order_of_the_batch(stack: Stack, api: h
     assert [row["id"] for row in listed(api, name)] == ["e0", "e1", "e2", "f0", "f1"]
     assert [row["position"] for row in listed(api, name)] == [1, 2, 3, 4, 5]
     model = api.get(f"/v1/models/{name}").json()
-    assert (model["head"], model["pending"], model["counts"]) == (5, 5, {"train": 5, "holdout": 0, "removed": 0})
+    assert (model["head"], model["pending"], model["counts"]) == (
+        5,
+        5,
+        {"train": 5, "holdout": 0, "removed": 0, "quarantined": 0, "unlabelled": 0},
+    )
 
 
-def test_the_same_again_is_a_duplicate_and_stored_once(stack: Stack, api: httpx.Client) -> None:
+def test_identical_examples_are_duplicates_and_stored_once(stack: Stack, api: httpx.Client) -> None:
     name = stack.model()
     add(api, name, rows(3))
     nothing = {"accepted": 0, "duplicates": 3, "first_position": None, "last_position": None}
@@ -161,7 +165,6 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "label between": ({"y": 0.5}, "y", "label_invalid"),
     "text as label": ({"y": "1"}, "y", "label_invalid"),
     "huge label": ({"y": 10**400}, "y", "label_invalid"),
-    "no label": ({"y": None}, "y", "example_invalid"),
     "another split": ({"split": "test"}, "split", "example_invalid"),
     "an unknown field": ({"importance": 2}, "", "example_invalid"),
     "a weight of nothing": ({"weight": 0}, "weight", "weight_invalid"),
@@ -241,7 +244,7 @@ def test_an_input_that_does_not_fit_is_refused(
     problem = refused(post(api, name, {**FIRST, "id": "b", "x": good}, {**FIRST, "id": "c", "x": bad}), 422, code)
     assert location(problem)[:3] == ["examples", 1, "x"]
     if code == "category_unknown":
-        assert problem["errors"][0]["msg"] == 'is not among the values of this column: "a", 1'
+        assert problem["errors"][0]["msg"] == 'must be one of the values of this column: "a", 1'
 
 
 EXAMPLE = json.dumps(FIRST)
@@ -265,3 +268,21 @@ def test_a_malformed_body_is_refused(stack: Stack, api: httpx.Client, body: Any,
     answer = api.post(f"/v1/models/{stack.model()}/examples", content=body, headers=JSON)
     assert answer.status_code in statuses, answer.text
     refused(answer, answer.status_code)
+
+
+def test_no_subject_is_in_both_splits_unless_examples_are_drawn_one_by_one(stack: Stack, api: httpx.Client) -> None:
+    def splits(**policy: Any) -> dict[str, set[str]]:
+        name = stack.model(policy={"holdout": 0.3} | policy)
+        for start in (0, 300):
+            rows = [{"id": f"e{i}", "x": [i, 0], "y": 1, "subject": f"s{i % 60}"} for i in range(start, start + 300)]
+            assert add(api, name, rows)["accepted"] == 300
+        found: dict[str, set[str]] = {}
+        for row in listed(api, name):
+            found.setdefault(f"s{int(row['id'][1:]) % 60}", set()).add(row["split"])
+        return found
+
+    together = splits()
+    assert all(len(each) == 1 for each in together.values())
+    assert 6 < sum(each == {"holdout"} for each in together.values()) < 30
+    assert together == splits(holdout={"fraction": 0.3}) == splits(holdout={"fraction": 0.3, "by": "subject"})
+    assert sum(len(each) == 2 for each in splits(holdout={"fraction": 0.3, "by": "example"}).values()) > 40

@@ -1,4 +1,4 @@
-"""Exports: all examples in force as one file, which says what the list says and can be sent again."""
+"""Exports contain all active examples, equal the listing, and can be sent again."""
 
 from __future__ import annotations
 
@@ -88,9 +88,7 @@ def without_position(row: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.both_databases
 @pytest.mark.parametrize("kind", [ARROW, PARQUET])
-def test_an_export_of_a_table_is_what_the_list_says_and_can_be_sent_again(
-    stack: Stack, api: httpx.Client, kind: str
-) -> None:
+def test_an_exported_table_equals_the_listing_and_can_be_sent_again(stack: Stack, api: httpx.Client, kind: str) -> None:
     name = stack.model(input=TABLE, target=CLASSES)
     add(api, name, table_rows(60))
     api.post(f"/v1/models/{name}/removals", json={"ids": ["e3", "e4"]}).raise_for_status()
@@ -158,7 +156,7 @@ def test_a_model_without_examples_exports_its_columns(stack: Stack, api: httpx.C
     assert api.get(f"/v1/models/{name}/examples/export").headers["content-type"] == ARROW
 
 
-def test_it_takes_what_a_list_takes(stack: Stack, api: httpx.Client) -> None:
+def test_an_export_requires_the_scope_and_the_model_of_a_listing(stack: Stack, api: httpx.Client) -> None:
     name, other = stack.model(), stack.model()
     with stack.client(stack.key("ingest")) as ingester:
         refused(ingester.get(f"/v1/models/{name}/examples/export"), 403, "scope_missing")
@@ -186,7 +184,7 @@ def test_memory_holds_a_chunk_at_a_time(stack: Stack, api: httpx.Client) -> None
     assert file.read(["id"]).column("id").to_pylist() == [f"e{i}" for i in range(count)]
 
 
-def test_an_export_is_of_the_moment_it_was_asked_for(stack: Stack, api: httpx.Client) -> None:
+def test_an_export_is_a_snapshot_of_the_time_of_the_request(stack: Stack, api: httpx.Client) -> None:
     name = stack.model()
     add(api, name, rows(4))
     before = export(api, name).schema.metadata[b"position"]

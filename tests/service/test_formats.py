@@ -1,4 +1,4 @@
-"""Examples in five formats: the same rows whatever they came as, and everything that can be wrong with bytes."""
+"""Examples in five formats give the same rows, and invalid bytes are refused."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_a_truncated_body_stores_nothing(stack: Stack, api: httpx.Client, kind: 
 
 @pytest.mark.parametrize("kind", BODIES)
 @pytest.mark.parametrize("body", [b"", b"\0", b"\xff\xfe\x00", b"PAR1PAR1", b"<html>"], ids=repr)
-def test_bytes_that_are_something_else_are_refused(stack: Stack, api: httpx.Client, kind: str, body: bytes) -> None:
+def test_invalid_bytes_are_refused(stack: Stack, api: httpx.Client, kind: str, body: bytes) -> None:
     answer = send(api, stack.model(), body, kind)
     if kind == CSV and body != b"\xff\xfe\x00":  # a text: one line of column names, and none that is needed
         refused(answer, 422, "example_invalid")
@@ -216,7 +216,7 @@ BAD_ROWS: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("bad", [0, 3, 5])
 @pytest.mark.parametrize(("x", "code"), BAD_ROWS.values(), ids=BAD_ROWS.keys())
-def test_arrow_tells_the_index_of_the_bad_row(stack: Stack, api: httpx.Client, bad: int, x: Any, code: str) -> None:
+def test_arrow_errors_have_the_index_of_the_row(stack: Stack, api: httpx.Client, bad: int, x: Any, code: str) -> None:
     name = stack.model()
     xs = [[1.0, 2.0]] * 6
     made = pa.table({"id": list("abcdef"), "x": pa.array(xs[:bad] + [x] + xs[bad + 1 :]), "y": [0] * 6})
@@ -225,7 +225,7 @@ def test_arrow_tells_the_index_of_the_bad_row(stack: Stack, api: httpx.Client, b
 
 
 @pytest.mark.parametrize("cell", ["zz", "", "nan", "inf", "1e39", "1e999"])
-def test_csv_tells_the_index_of_the_bad_row(stack: Stack, api: httpx.Client, cell: str) -> None:
+def test_csv_errors_have_the_index_of_the_row(stack: Stack, api: httpx.Client, cell: str) -> None:
     name = stack.model()
     body = f"id,y,a,b\np,1,1,2\nq,1,{cell},2\nr,1,1,2\n"
     assert location(refused(send(api, name, body, CSV), 422))[:2] == ["examples", 1]
@@ -235,24 +235,24 @@ def test_csv_tells_the_index_of_the_bad_row(stack: Stack, api: httpx.Client, cel
 def test_csv_of_a_table_says_how_a_value_is_missing(stack: Stack, api: httpx.Client) -> None:
     name = stack.model(input={"kind": "table", "columns": [{"name": "n", "type": "number"}]})
     for cell, code, said in (
-        ("NA", "example_invalid", "expected a number; leave the field empty where it is missing"),
-        ("inf", "number_not_finite", "a number is not finite; a missing value is null, in CSV an empty field"),
+        ("NA", "example_invalid", "expected a number; leave the field empty if the value is missing"),
+        ("inf", "number_not_finite", "must be finite; send a missing value as null, or in CSV as an empty field"),
     ):
         problem = refused(send(api, name, f"id,y,n\np,1,2\nq,1,{cell}\n", CSV), 422, code)
         assert problem["errors"] == [{"loc": ["examples", 1, "n"], "msg": said}]
     assert send(api, name, "id,y,n\np,1,\n", CSV).status_code == 201
 
 
-def test_arrows_file_format_is_told_from_its_stream(stack: Stack, api: httpx.Client) -> None:
+def test_arrows_file_format_is_refused_with_a_hint(stack: Stack, api: httpx.Client) -> None:
     sink = pa.BufferOutputStream()
     made = pa.table({"id": ["a"], "x": [[1.0, 2.0]], "y": [0]})
     with pa.ipc.new_file(sink, made.schema) as file:
         file.write_table(made)
     problem = refused(send(api, stack.model(), sink.getvalue().to_pybytes(), ARROW), 400, "body_malformed")
-    assert "send Arrow's stream format" in problem["detail"]
+    assert "Send the Arrow stream format" in problem["detail"]
 
 
-def test_ndjson_tells_the_index_of_the_bad_line(stack: Stack, api: httpx.Client) -> None:
+def test_ndjson_errors_have_the_index_of_the_line(stack: Stack, api: httpx.Client) -> None:
     lines = '{"id": "a", "x": [1, 2], "y": 1}\n{"id": "b", "x": [1, "2"], "y": 1}'
     assert location(refused(send(api, stack.model(), lines, NDJSON), 422, "example_invalid")) == ["examples", 1, "x", 1]
 
@@ -287,7 +287,7 @@ def test_an_id_that_looks_like_an_input_is_an_id(
     ],
     ids=["null", "missing", "nested", "text", "another field"],
 )
-def test_an_input_too_many_does_not_make_up_for_a_bad_one(
+def test_an_extra_input_does_not_compensate_for_an_invalid_one(
     stack: Stack, api: httpx.Client, kind: str, form: str, bad: str, where: list[str | int]
 ) -> None:
     name = stack.model()

@@ -1,4 +1,4 @@
-"""Erasures that wait for a decision: held, approved, refused. No worker runs here, so nothing is carried out."""
+"""Held erasure requests: approve, refuse. No worker runs here, so none is completed."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 import httpx
 
 from core.erasure import requests
-from core.erasure import schedule as erasure_schedule
 from core.erasure.deleted_models import complete_erasures
 from core.jobs import schedule
+from core.lifecycle import erase_schedule
 from core.models import catalog
 from core.tables.jobs import JobKind
 from core.tables.ledger import Change
@@ -38,13 +38,13 @@ def test_a_held_request_takes_the_examples_out_of_force_and_does_nothing_else(st
     assert (again["id"], again["state"], jobs(api, name)) == (erasure["id"], "held", [])
 
 
-def test_a_person_whom_nobody_knows_waits_for_the_decision_too(api: httpx.Client) -> None:
+def test_a_held_request_for_an_unknown_person_waits_for_the_decision(api: httpx.Client) -> None:
     erasure = ask(api, somebody(), hold=True)
     assert (erasure["state"], erasure["models"]) == ("held", [])
     assert act(api, erasure["id"], "approve").json()["state"] == "completed"
 
 
-def test_what_is_held_is_due_a_month_after_it_was_received(stack: Stack, api: httpx.Client) -> None:
+def test_a_held_request_is_due_a_month_after_it_was_received(stack: Stack, api: httpx.Client) -> None:
     erasure = open_erasure(stack, api, hold=True, received_at=LONG_AGO)
     assert (erasure["due_at"], erasure["overdue"]) == ("2020-02-29T12:00:00Z", True)
     assert erasure["id"] in {late["id"] for late in paged(api, "/v1/erasures", overdue=True)}
@@ -61,7 +61,7 @@ def test_an_approved_request_is_carried_out_with_what_came_meanwhile(stack: Stac
     refused(act(api, id, "approve"), 409, "erasure_not_held")
 
 
-def test_what_comes_about_the_person_while_the_request_is_held_is_restricted_by_the_tick(
+def test_new_examples_of_a_person_with_a_held_request_are_restricted_by_the_tick(
     stack: Stack, api: httpx.Client
 ) -> None:
     person = somebody()
@@ -95,7 +95,7 @@ def test_a_refused_request_puts_the_examples_back_as_new_changes(stack: Stack, a
     assert [job["kind"] for job in jobs(api, name)] == ["adapt"]
     with stack.database.read() as session:
         kinds = [session.get_one(Change, (model_id(stack, name), last)).kind for last in (6, 8, 10)]
-    assert kinds == ["added", "removed", "added"]
+    assert kinds == ["added", "removed", "restored"]
     again = ask(api, person)  # they are still theirs
     assert again["models"][0]["examples"] == 4
 
@@ -112,7 +112,7 @@ def test_a_request_that_was_not_held_can_be_refused_until_something_is_deleted(s
     assert len(listed(api, name)) == 6
 
 
-def test_an_example_whose_id_was_given_to_another_one_stays_out(stack: Stack, api: httpx.Client) -> None:
+def test_an_example_whose_id_was_reused_stays_removed(stack: Stack, api: httpx.Client) -> None:
     person = somebody()
     name = model_with_person(stack, api, person)
     id = ask(api, person, hold=True)["id"]
@@ -141,14 +141,14 @@ def test_an_example_that_was_removed_before_the_request_stays_out(stack: Stack, 
     assert {row["id"] for row in listed(api, name)} == {"e1", "e2", "e3", "e4", "e5"}
 
 
-def test_who_did_what_is_kept_by_the_id_of_the_key(stack: Stack, api: httpx.Client) -> None:
+def test_the_history_names_the_id_of_the_key(stack: Stack, api: httpx.Client) -> None:
     with stack.client(stack.key("erase")) as other:
         mine, theirs = (key_id(client) for client in (api, other))
         asked = open_erasure(stack, api, hold=True)
         act(other, asked["id"], "extend", reason="many").raise_for_status()
         act(api, asked["id"], "approve").raise_for_status()
         answer = act(other, asked["id"], "refuse", reason="no").json()
-    told = [(event["what"], event["by"]) for event in answer["trail"]]
+    told = [(event["action"], event["by"]) for event in answer["trail"]]
     assert told == [
         ("filed", mine),
         ("held", mine),
@@ -165,18 +165,18 @@ def key_id(client: httpx.Client) -> str:
     return client.headers["authorization"].split("_")[1]
 
 
-def test_the_receipt_tells_the_trail(api: httpx.Client) -> None:
+def test_the_receipt_has_the_history_of_the_request(api: httpx.Client) -> None:
     erasure = ask(api, somebody(), hold=True)
     done = act(api, erasure["id"], "approve").json()
     receipt = api.get(done["receipt"]).json()
-    assert [event["what"] for event in receipt["trail"]] == ["filed", "held", "approved"]
+    assert [event["action"] for event in receipt["trail"]] == ["filed", "held", "approved"]
     moments = [receipt[name] for name in ("received_at", "due_at", "completed_at")]
     assert all(moment.endswith("Z") for moment in [*moments, *(event["at"] for event in receipt["trail"])])
     page = api.get(done["receipt"], headers={"Accept": "text/html"}).text
     assert f"approved by the holder of key {key_id(api)}" in page
 
 
-def test_a_model_that_is_deleted_while_the_request_is_held_is_no_obstacle(stack: Stack, api: httpx.Client) -> None:
+def test_a_model_deleted_while_the_request_is_held_does_not_block_it(stack: Stack, api: httpx.Client) -> None:
     one, two = (open_erasure(stack, api, hold=True) for _ in range(2))
     for erasure in (one, two):
         assert api.delete(f"/v1/models/{erasure['models'][0]['model']}").status_code == 204
@@ -187,7 +187,7 @@ def test_a_model_that_is_deleted_while_the_request_is_held_is_no_obstacle(stack:
     assert show(api, two["id"])["state"] == "completed"
 
 
-def test_a_held_removal_alone_makes_nothing_due(stack: Stack, api: httpx.Client) -> None:
+def test_a_held_request_alone_schedules_no_job(stack: Stack, api: httpx.Client) -> None:
     person = somebody()
     name = stack.model(policy={"adapt": {"after_changes": 2, "every": "1s"}, "retrain": {"every": "1s"}})
     add(api, name, [{**row, "subject": person} if i < 3 else row for i, row in enumerate(rows(6))])
@@ -198,8 +198,8 @@ def test_a_held_removal_alone_makes_nothing_due(stack: Stack, api: httpx.Client)
         with stack.database.read() as session:
             model = catalog.find(session, name, None)
             moment = datetime.fromtimestamp(datetime.now(UTC).timestamp() + seconds, UTC)
-            wanted = erasure_schedule.due_jobs(session, model, moment) + schedule.due_jobs(session, model, moment)
-            return [kind for kind, _ in wanted]
+            wanted = erase_schedule.decide_erase(session, model, moment) + schedule.decide_jobs(session, model, moment)
+            return [decision.kind for decision in wanted if decision.due]
 
     assert due(3600) == []
     add(api, name, rows(1, "later"))
@@ -222,7 +222,7 @@ def test_a_refusal_is_a_letter_to_print(stack: Stack, api: httpx.Client) -> None
         assert words in page.text
 
 
-def test_a_refusal_counts_only_what_came_back(stack: Stack, api: httpx.Client) -> None:
+def test_a_refusal_counts_only_restored_examples(stack: Stack, api: httpx.Client) -> None:
     person = somebody()
     name = model_with_person(stack, api, person)
     gone = model_with_person(stack, api, person)

@@ -1,4 +1,4 @@
-"""A model that is held: what happens by itself stops, is shown everywhere, and goes on by `resume` alone."""
+"""A held model: automatic work stops until `resume`, and every view shows the hold."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ def jobs(api: httpx.Client, name: str) -> list[tuple[str, str]]:
     return [(job["kind"], job["state"]) for job in api.get("/v1/jobs", params={"model": name}).json()["items"]]
 
 
-def test_a_rollback_holds_and_everything_says_so(stack: Stack, api: httpx.Client) -> None:
+def test_a_rollback_holds_the_model_everywhere(stack: Stack, api: httpx.Client) -> None:
     name = trained(stack, api)
     assert held(api, name) is None
     answer = promote(api, name, 1)
     since = answer["held"].pop("since")
     assert since.endswith("Z")
-    assert answer["held"] == {"why": "version 1 was promoted by hand", "by": stack.admin_key.split("_")[1]}
+    assert answer["held"] == {"reason": "version 1 was promoted by hand", "by": stack.admin_key.split("_")[1]}
     assert held(api, name) == {"since": since, **answer["held"]}
     [shown] = [m["held"] for m in api.get("/v1/models?limit=1000").json()["items"] if m["name"] == name]
     assert shown == held(api, name)
     stack.wait_until(lambda: f'amend_model_held{{model="{name}"}} 1.0' in api.get("/metrics").text)
 
 
-def test_promoting_what_is_not_older_than_the_champion_holds_nothing(stack: Stack, api: httpx.Client) -> None:
+def test_promoting_a_newer_version_does_not_hold_the_model(stack: Stack, api: httpx.Client) -> None:
     name = trained(stack, api)
     assert promote(api, name, 2)["held"] is None
     assert held(api, name) is None
@@ -70,11 +70,11 @@ def test_only_resume_ends_a_hold(stack: Stack, api: httpx.Client) -> None:
 def test_a_model_is_held_by_hand(stack: Stack, api: httpx.Client) -> None:
     name = trained(stack, api)
     answer = api.post(f"/v1/models/{name}/hold")
-    assert (answer.status_code, answer.json()["held"]["why"]) == (200, "held by hand")
+    assert (answer.status_code, answer.json()["held"]["reason"]) == (200, "held manually")
     assert (answer.json()["name"], answer.json()["champion"]) == (name, 2)
 
 
-def test_a_removal_from_a_held_model_is_kept_and_its_job_begins_by_resume(stack: Stack, api: httpx.Client) -> None:
+def test_the_job_of_a_removal_on_a_held_model_starts_on_resume(stack: Stack, api: httpx.Client) -> None:
     name = trained(stack, api)
     promote(api, name, 1)
     removal = api.post(f"/v1/models/{name}/removals", json={"ids": ["e0", "e1"]}).raise_for_status().json()
@@ -88,7 +88,7 @@ def test_a_removal_from_a_held_model_is_kept_and_its_job_begins_by_resume(stack:
     assert (found["from_position"], found["to_position"]) == (6, 12)
 
 
-def test_a_rollback_to_before_a_removal_forgets_again_by_resume(stack: Stack, api: httpx.Client) -> None:
+def test_after_a_rollback_to_before_a_removal_resume_forgets_again(stack: Stack, api: httpx.Client) -> None:
     name = trained(stack, api, 1)
     api.post(f"/v1/models/{name}/removals", json={"ids": ["e0"]}).raise_for_status()
     api.post(f"/v1/jobs/{api.get('/v1/jobs', params={'model': name}).json()['items'][0]['id']}/cancel")
@@ -108,16 +108,14 @@ def test_a_change_of_a_held_model_waits_for_resume(stack: Stack, api: httpx.Clie
 
 
 @pytest.mark.parametrize(("after_changes", "due"), [(2, True), (100, False)])
-def test_resume_begins_what_the_policy_asks_for_by_now(
-    stack: Stack, api: httpx.Client, after_changes: int, due: bool
-) -> None:
+def test_resume_starts_work_that_is_due(stack: Stack, api: httpx.Client, after_changes: int, due: bool) -> None:
     name = trained(stack, api, policy={"adapt": {"after_changes": after_changes, "every": None}})
     promote(api, name, 1)
     assert (api.post(f"/v1/models/{name}/resume").json()["job"] is not None) == due
 
 
 @pytest.mark.parametrize("what", ["adaptations", "retrains"])
-def test_what_is_asked_for_by_hand_is_done_all_the_same(stack: Stack, api: httpx.Client, what: str) -> None:
+def test_requested_jobs_run_while_the_model_is_held(stack: Stack, api: httpx.Client, what: str) -> None:
     name = trained(stack, api)
     promote(api, name, 1)
     assert api.post(f"/v1/models/{name}/{what}").status_code == 202

@@ -1,4 +1,4 @@
-"""Idempotency-Key: every POST can be repeated, and is carried out once."""
+"""Idempotency-Key: every POST can be repeated and is executed once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,11 @@ import httpx
 import pytest
 from sqlalchemy import text
 
-from core.tables.bookkeeping import Answer
+from core.ledger.quarantine import quarantine
+from core.models import catalog
+from core.tables.bookkeeping import IdempotencyRecord
+from core.tables.versions import VersionState
+from core.versions.queries import find_version
 from tests.service.erasure_helpers import fail_erasure, open_erasure, somebody
 from tests.service.expect import add, listed, operations, refused, rows
 from tests.stack import Stack
@@ -36,10 +40,26 @@ def filled(stack: Stack, api: httpx.Client) -> str:
     return name
 
 
+def unlabelled(stack: Stack, api: httpx.Client) -> str:
+    name = stack.model()
+    add(api, name, [{**row, "y": None} for row in rows(2)])
+    return name
+
+
 def held(stack: Stack, api: httpx.Client) -> str:
     name = trained(stack, api)
     api.post(f"/v1/models/{name}/hold").raise_for_status()
     api.post(f"/v1/models/{name}/removals", json={"ids": ["e1"]}).raise_for_status()
+    return name
+
+
+def rejected(stack: Stack, api: httpx.Client) -> str:
+    """A model whose only version failed the promotion gate, with two examples in quarantine."""
+    name = trained(stack, api)
+    with stack.database.write() as session:
+        model = catalog.find(session, name, None, lock=True)
+        quarantine(session, model, 0, 2, version=1)
+        find_version(session, model, 1).state = VersionState.REJECTED
     return name
 
 
@@ -56,24 +76,32 @@ def some_webhook(api: httpx.Client) -> str:
     return str(api.post("/v1/webhooks", json=new_webhook()).json()["id"])
 
 
+LABELS = {"labels": [{"id": "e1", "y": 1}]}
+
 REQUESTS: dict[str, Callable[[Stack, httpx.Client], Request]] = {
     "create_model": lambda stack, api: ("/v1/models", new_model()),
     "change_model": lambda stack, api: (f"/v1/models/{stack.model()}/changes", {"regularizer": {"kind": "l2"}}),
     "add_examples": lambda stack, api: (f"/v1/models/{stack.model()}/examples", {"examples": rows(3)}),
+    "add_labels": lambda stack, api: (
+        f"/v1/models/{unlabelled(stack, api)}/labels",
+        {"labels": [{"id": "e1", "y": 1}]},
+    ),
     "remove_examples": lambda stack, api: (f"/v1/models/{trained(stack, api)}/removals", {"ids": ["e1", "zz"]}),
     "import_weights": lambda stack, api: (f"/v1/models/{filled(stack, api)}/imports", {"weights": [0, 0, 0]}),
     "adapt": lambda stack, api: (f"/v1/models/{trained(stack, api)}/adaptations", None),
     "retrain": lambda stack, api: (f"/v1/models/{trained(stack, api)}/retrains", None),
     "cancel_job": lambda stack, api: (f"/v1/jobs/{some_job(stack, api)}/cancel", None),
     "promote_version": lambda stack, api: (f"/v1/models/{trained(stack, api)}/versions/1/promote", None),
+    "accept_version": lambda stack, api: (f"/v1/models/{rejected(stack, api)}/versions/1/accept", None),
+    "discard_version": lambda stack, api: (f"/v1/models/{rejected(stack, api)}/versions/1/discard", None),
     "hold_model": lambda stack, api: (f"/v1/models/{stack.model()}/hold", None),
     "resume_model": lambda stack, api: (f"/v1/models/{held(stack, api)}/resume", None),
     "make_predictions": lambda stack, api: (f"/v1/models/{trained(stack, api)}/predictions", {"inputs": [[1, 2]]}),
     "issue_key": lambda stack, api: ("/v1/keys", {"name": "repeated", "scopes": ["read"]}),
     "create_webhook": lambda stack, api: ("/v1/webhooks", new_webhook()),
     "test_webhook": lambda stack, api: (f"/v1/webhooks/{some_webhook(api)}/test", None),
-    "ask_for_erasure": lambda stack, api: ("/v1/erasures", {"subject": somebody()}),
-    "ask_for_erasures": lambda stack, api: ("/v1/erasures/batch", {"requests": [{"subject": somebody()}]}),
+    "request_erasure": lambda stack, api: ("/v1/erasures", {"subject": somebody()}),
+    "request_erasures": lambda stack, api: ("/v1/erasures/batch", {"requests": [{"subject": somebody()}]}),
     "approve_erasure": lambda stack, api: (f"/v1/erasures/{open_erasure(stack, api, hold=True)['id']}/approve", None),
     "extend_erasure": lambda stack, api: (f"/v1/erasures/{open_erasure(stack, api)['id']}/extend", {"reason": "many"}),
     "refuse_erasure": lambda stack, api: (f"/v1/erasures/{open_erasure(stack, api)['id']}/refuse", {"reason": "no"}),
@@ -167,7 +195,7 @@ def test_a_new_keys_secret_is_replayed_but_not_stored(stack: Stack, api: httpx.C
     assert issued[0] == issued[1]
     secret = issued[0].split("_", 2)[2].encode()
     with stack.database.read() as session:
-        for table in Answer.metadata.sorted_tables:
+        for table in IdempotencyRecord.metadata.sorted_tables:
             for row in session.execute(text(f"SELECT * FROM {table.name}")):
                 assert not any(secret in bytes(v) for v in row if isinstance(v, (bytes, memoryview)))
                 assert secret.decode() not in str([v for v in row if not isinstance(v, (bytes, memoryview))])
@@ -178,7 +206,7 @@ def test_unknown_names_of_a_removal_are_not_stored_in_clear(stack: Stack, api: h
     answer = api.post(f"/v1/models/{stack.model()}/removals", json=body, headers=key())
     assert answer.json()["unknown"] == body["subjects"]
     with stack.database.read() as session:
-        stored = [bytes(body) for (body,) in session.query(Answer.body)]
+        stored = [bytes(body) for (body,) in session.query(IdempotencyRecord.body)]
     assert all(b"somebody" not in body for body in stored)
 
 

@@ -1,4 +1,4 @@
-"""Work: asked for, joined, watched, cancelled."""
+"""Jobs: start, reuse, watch, cancel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import httpx
 import pytest
 from sqlalchemy import delete
 
-from core.database import now
+from core.clock import now
 from core.tables.jobs import Job, JobState, Outbox
 from tests.service.expect import add, paged, refused, rows
 from tests.stack import Stack
@@ -39,7 +39,7 @@ def set_job(stack: Stack, id_: str, **values: Any) -> None:
             setattr(job, name, value)
 
 
-def test_a_new_job_is_queued_and_told_in_full(stack: Stack, api: httpx.Client) -> None:
+def test_a_new_job_is_queued_and_returned_completely(stack: Stack, api: httpx.Client) -> None:
     name = ready(stack, api)
     job = ask(api, name)
     expected = {
@@ -48,7 +48,7 @@ def test_a_new_job_is_queued_and_told_in_full(stack: Stack, api: httpx.Client) -
         "kind": "adapt",
         "state": "queued",
         "progress": 0.0,
-        "message": "waits for a worker",
+        "message": "Waiting for a worker",
         "attempts": 0,
         "error": None,
         "from_position": 0,
@@ -70,14 +70,14 @@ def test_an_adaptation_starts_at_the_champion_and_a_retrain_at_the_beginning(sta
     assert (retrain["kind"], retrain["from_position"], retrain["to_position"]) == ("retrain", 0, 8)
 
 
-def test_a_job_that_waits_is_joined_up_to_the_new_head(stack: Stack, api: httpx.Client) -> None:
+def test_a_queued_job_is_reused_up_to_the_new_head(stack: Stack, api: httpx.Client) -> None:
     name = ready(stack, api)
     first = ask(api, name)
     add(api, name, rows(2, "f"))
     assert ask(api, name) == {**first, "to_position": 8}
 
 
-def test_a_job_that_runs_is_not_joined(stack: Stack, api: httpx.Client) -> None:
+def test_a_running_job_is_not_reused(stack: Stack, api: httpx.Client) -> None:
     name = ready(stack, api)
     first = ask(api, name)
     set_job(stack, first["id"], state=JobState.RUNNING)
@@ -91,6 +91,7 @@ def test_a_model_without_examples_has_nothing_to_train_on(stack: Stack, api: htt
     refused(api.post(f"/v1/models/{name}/{what}"), 409, "nothing_to_train_on")
 
 
+@pytest.mark.timing
 def test_a_long_poll_ends_when_the_job_ends(stack: Stack, api: httpx.Client) -> None:
     job = ask(api, ready(stack, api))["id"]
     worker = threading.Timer(0.3, set_job, (stack, job), {"state": JobState.SUCCEEDED, "finished_at": now()})
@@ -102,6 +103,7 @@ def test_a_long_poll_ends_when_the_job_ends(stack: Stack, api: httpx.Client) -> 
     assert 0.2 < time.monotonic() - started < 5
 
 
+@pytest.mark.timing
 def test_a_long_poll_ends_after_its_time(stack: Stack, api: httpx.Client) -> None:
     job = ask(api, ready(stack, api))["id"]
     started = time.monotonic()
@@ -109,6 +111,7 @@ def test_a_long_poll_ends_after_its_time(stack: Stack, api: httpx.Client) -> Non
     assert 0.4 <= time.monotonic() - started < 5
 
 
+@pytest.mark.timing
 def test_a_long_poll_is_never_longer_than_the_operator_allows(small: Stack) -> None:
     with small.client() as api:
         name = small.model()
@@ -147,7 +150,7 @@ def test_a_running_job_is_asked_to_stop(stack: Stack, api: httpx.Client) -> None
     set_job(stack, job, state=JobState.RUNNING, lease_owner="somebody")
     assert api.post(f"/v1/jobs/{job}/cancel").json()["state"] == "running"
     with stack.database.read() as session:
-        assert session.get_one(Job, job).cancelling
+        assert session.get_one(Job, job).cancel_requested
 
 
 @pytest.mark.parametrize("state", [JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED])
@@ -163,7 +166,7 @@ def test_an_unknown_job_is_not_found(stack: Stack, api: httpx.Client) -> None:
         refused(api.post(f"/v1/jobs/{id_}/cancel"), 404, "job_not_found")
 
 
-def test_a_job_is_found_by_how_its_id_begins(stack: Stack, api: httpx.Client) -> None:
+def test_a_job_is_found_by_a_prefix_of_its_id(stack: Stack, api: httpx.Client) -> None:
     name, other = ready(stack, api), ready(stack, api)
     ids = {model: ask(api, model)["id"] for model in (name, other)}
     begin = uuid.uuid4().hex[:8]

@@ -1,4 +1,4 @@
-"""A body that is read piece by piece says the same as one that is read as a whole."""
+"""A body that is parsed piece by piece gives the same result as one that is parsed at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from core.errors import AmendError
 from service.examples import formats
-from service.examples.reader import Reader
+from service.examples.readers import ExampleReader
 from service.parsing import json_items
 from tests.service.bodies import NDJSON
 
@@ -64,7 +64,7 @@ def said(kind: str, content_type: str, body: bytes) -> Any:
     """The batch, or the error and its place."""
     try:
         batch = formats.read(
-            Reader({"input": SPECS[kind], "target": {"kind": "binary"}}, 9, 4096, b"key"), content_type, body
+            ExampleReader({"input": SPECS[kind], "target": {"kind": "binary"}}, 9, 4096, b"key"), content_type, body
         )
     except AmendError as error:
         places = [] if error.code == "body_malformed" else [place["loc"] for place in error.errors]

@@ -1,4 +1,4 @@
-"""The loss of a model: said when it is created, changed, and refused where it does not suit."""
+"""The loss of a model: set on creation, changed, and refused where it does not fit the target."""
 
 from __future__ import annotations
 
@@ -38,11 +38,16 @@ def test_a_loss_is_changed_and_the_change_is_undone(stack: Stack, api: httpx.Cli
     [
         ({}, {"loss": "hinge"}, "loss_unknown", "must be one of"),
         ({}, {"loss": 5}, "request_invalid", "must be a name or an object"),
-        ({}, {"loss": "huber"}, "loss_unsuitable", "a target of kind 'binary', which has log and squared_hinge"),
-        ({"target": NUMBER}, {"loss": HINGE}, "loss_unsuitable", "'number', which has huber and squared"),
-        ({"target": NUMBER}, {"loss": {"kind": "huber", "threshold": 0}}, "request_invalid", "must be above 0"),
-        ({}, {"loss": HINGE, "architecture": {"kind": "mlp"}}, "loss_unsuitable", "is for linear models and kernels"),
-        ({"loss": HINGE}, {"architecture": {"kind": "mlp"}}, "loss_unsuitable", "set `loss` to 'log' in the same call"),
+        ({}, {"loss": "huber"}, "loss_unsuitable", "does not suit a 'binary' target; use log or squared_hinge"),
+        ({"target": NUMBER}, {"loss": HINGE}, "loss_unsuitable", "'number' target; use huber or squared"),
+        ({"target": NUMBER}, {"loss": {"kind": "huber", "threshold": 0}}, "request_invalid", "must be greater than 0"),
+        ({}, {"loss": HINGE, "architecture": {"kind": "mlp"}}, "loss_unsuitable", "is for linear and kernel models"),
+        (
+            {"loss": HINGE},
+            {"architecture": {"kind": "mlp"}},
+            "loss_unsuitable",
+            "set `loss` to 'log' in the same request",
+        ),
         ({"loss": HINGE}, {"target": {"kind": "classes", "values": [0, 1, 2]}}, "loss_unsuitable", "'classes'"),
     ],
 )
@@ -72,9 +77,9 @@ def test_losses_of_different_kinds_are_not_compared(stack: Stack, api: httpx.Cli
         api.post(f"/v1/models/{name}/changes", json={"loss": loss}).raise_for_status()
         stack.train(name)
     huber, back = (api.get(f"/v1/models/{name}/versions/1/compare/{other}").json() for other in (2, 3))
-    assert huber["figures"].keys() == {"rmse", "r2"}
+    assert huber["metrics"].keys() == {"rmse", "r2"}
     kinds = {"field": "loss.kind", "a": "squared", "b": "huber"}
     assert huber["differences"] == [kinds, {"field": "loss.threshold", "a": None, "b": 1.35}]
-    assert ("loss" in back["figures"], back["differences"]) == (True, [])
+    assert ("loss" in back["metrics"], back["differences"]) == (True, [])
     listed = api.get(f"/v1/models/{name}/versions").json()["items"]
     assert [version["spec"]["loss"]["kind"] for version in listed] == ["squared", "huber", "squared"]

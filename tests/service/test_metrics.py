@@ -1,4 +1,4 @@
-"""What Prometheus is told, and that dashboard and alerts ask for nothing else."""
+"""Prometheus metrics; the dashboard and the alerts use no others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import event
 
-from core.database import now
+from core.clock import now
+from core.kprior import Certificate
 from core.models import catalog
 from core.tables.jobs import Job, JobKind, JobState
 from core.tables.versions import Comparison
@@ -29,21 +30,21 @@ from tests.service.expect import add, rows
 from tests.stack import Stack
 
 MONITORING = Path(__file__).parents[2] / "docs" / "monitoring"
-MOST_QUERIES = 4
+MOST_QUERIES = 5
 
 
 def shown(stack: Stack, **labels: str) -> dict[str, float]:
     """The samples with these labels, by name; asked of the database now, not a moment ago."""
     context = Context(stack.settings)
     try:
-        text = metrics.page(context).decode()
+        text = metrics.render_metrics(context).decode()
     finally:
         context.close()
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     return {s.name: s.value for s in samples if all(s.labels.get(name) == value for name, value in labels.items())}
 
 
-def test_metrics_tell_of_requests_and_the_ledger(stack: Stack, api: httpx.Client) -> None:
+def test_metrics_count_requests_and_examples(stack: Stack, api: httpx.Client) -> None:
     name = stack.model()
     add(api, name, rows(4))
     answer = api.get("/metrics")
@@ -55,7 +56,7 @@ def test_metrics_tell_of_requests_and_the_ledger(stack: Stack, api: httpx.Client
     assert "amend_champion_version" not in told  # there is none
 
 
-def test_metrics_tell_how_good_old_and_certain_the_champion_is(stack: Stack, api: httpx.Client) -> None:
+def test_metrics_have_quality_age_and_bound_of_the_champion(stack: Stack, api: httpx.Client) -> None:
     name = stack.model()
     add(api, name, rows(4))
     stack.train(name)
@@ -64,27 +65,27 @@ def test_metrics_tell_how_good_old_and_certain_the_champion_is(stack: Stack, api
         champion = champion_of(session, model)
         assert champion is not None
         champion.metrics = {"rows": 400, "accuracy": 0.9425, "accuracy_se": 0.0116, "loss": 0.1519, "loss_se": 0.0231}
-        champion.certificate = {"kind": "bound", "relative": 0.0042, "bound": 0.01, "passes": 0}
+        champion.certificate = Certificate("bound", relative=0.0042, bound=0.01)
         champion.created_at = now() - timedelta(hours=2)
-        figures = {"model_id": model.id, "position": 4, "adapted": 1, "retrained": 1, "figures": {}}
-        session.add(Comparison(**figures, within_tolerance=True))
+        comparison = {"model_id": model.id, "position": 4, "adapted": 1, "retrained": 1, "result": {}}
+        session.add(Comparison(**comparison, within_tolerance=True))
         session.flush()
-        session.add(Comparison(**figures, within_tolerance=False))
+        session.add(Comparison(**comparison, within_tolerance=False))
     told = shown(stack, model=name)
     assert told["amend_champion_version"] == 1
     assert told["amend_pending_changes"] == 0
     assert told["amend_champion_age_seconds"] == pytest.approx(7200, abs=60)
     assert told["amend_comparison_within_tolerance"] == 0  # the last one
     # rounded: what Prometheus saw cannot be erased
-    assert shown(stack, model=name, figure="accuracy")["amend_champion_holdout"] == 0.94
-    assert shown(stack, model=name, figure="loss")["amend_champion_holdout"] == 0.15
+    assert shown(stack, model=name, metric="accuracy")["amend_champion_holdout"] == 0.94
+    assert shown(stack, model=name, metric="loss")["amend_champion_holdout"] == 0.15
     assert told["amend_champion_relative_bound"] == 0.01
     assert told["amend_champion_within_tolerance"] == 1
     api.patch(f"/v1/models/{name}", json={"policy": {"tolerance": {"relative_bound": 0.004}}}).raise_for_status()
     assert shown(stack, model=name)["amend_champion_within_tolerance"] == 0
 
 
-def test_metrics_tell_how_long_jobs_took(stack: Stack) -> None:
+def test_metrics_have_the_duration_of_jobs(stack: Stack) -> None:
     def durations() -> dict[str, float]:
         labels: list[dict[str, str]] = [{"le": "0.5"}, {"le": "5.0"}, {"le": "300.0"}, {"le": "+Inf"}]
         found = [shown(stack, kind="retrain", **label)["amend_job_seconds_bucket"] for label in labels]
@@ -114,17 +115,17 @@ def test_a_scrape_costs_a_few_queries_and_the_next_one_none(stack: Stack) -> Non
 
     event.listen(context.database.engine, "before_cursor_execute", count)
     try:
-        metrics.page(context)
+        metrics.render_metrics(context)
         assert 0 < asked <= MOST_QUERIES
-        metrics.page(context)
+        metrics.render_metrics(context)
         assert asked <= MOST_QUERIES
     finally:
         context.close()
 
 
-def test_figures_of_several_processes_are_added_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_of_several_processes_are_summed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def memory() -> float:
-        found = {family.name: family.samples[0].value for family in metrics.Processes().collect()}
+        found = {family.name: family.samples[0].value for family in metrics.ProcessesCollector().collect()}
         assert found["process_start_time_seconds"] < now().timestamp()
         return found["process_resident_memory_bytes"]
 
@@ -150,7 +151,7 @@ def expressions() -> dict[str, str]:
     return found | {rule["alert"]: rule["expr"] for rule in rules}
 
 
-def test_dashboard_and_alerts_are_about_figures_that_there_are(stack: Stack, api: httpx.Client) -> None:
+def test_dashboard_and_alerts_use_only_existing_metrics(stack: Stack, api: httpx.Client) -> None:
     api.get("/v1/models").raise_for_status()
     text = api.get("/metrics").text
     known = {family.name for family in text_string_to_metric_families(text)}

@@ -1,4 +1,4 @@
-"""Models: created, described, given another policy, deleted."""
+"""Models: create, describe, change the policy, delete."""
 
 from __future__ import annotations
 
@@ -74,16 +74,22 @@ def test_a_new_model_is_described_with_all_its_defaults(stack: Stack, api: httpx
         "policy": {
             "memory": {"fraction": 0.02, "cap": 5000, "select": "auto", "balance": False},
             "adapt": {"after_changes": 100, "every": "10m"},
-            "retrain": {"every": "24h"},
+            "retrain": {"every": "24h", "on_drift": False},
             "tolerance": {"relative_bound": 0.01, "disagreement": 0.01},
             "evaluation": {"rows": 20000},
+            "gate": {"metric": "loss", "worse_by": 0.05, "sigmas": 3.0, "action": "reject"},
             "erasure": {"keep_superseded": None, "retrain": False},
             "certify": "always",
             "promote": "automatic",
             "holdout": 0.1,
+            "headline": None,
+            "threshold": 0.5,
+            "recall_at_precision": None,
+            "segments": [],
+            "challenger": None,
             "expire": None,
         },
-        "counts": {"train": 0, "holdout": 0, "removed": 0},
+        "counts": {"train": 0, "holdout": 0, "removed": 0, "quarantined": 0, "unlabelled": 0},
         "head": 0,
         "champion": None,
         "pending": 0,
@@ -199,7 +205,7 @@ def test_a_malformed_body_is_refused(stack: Stack, api: httpx.Client, body: str 
     refused(api.post("/v1/models", content=body, headers=JSON), status)
 
 
-def test_a_name_is_taken_once(stack: Stack, api: httpx.Client) -> None:
+def test_two_models_cannot_have_the_same_name(stack: Stack, api: httpx.Client) -> None:
     refused(create(api, stack.model()), 409, "model_exists")
 
 
@@ -221,7 +227,7 @@ def test_a_bad_page_is_refused(stack: Stack, api: httpx.Client, query: str) -> N
     assert location(problem) == ["query", query.partition("=")[0]]
 
 
-def test_a_cursor_with_nul_is_no_server_error(stack: Stack, api: httpx.Client) -> None:
+def test_a_cursor_with_a_nul_byte_is_not_a_server_error(stack: Stack, api: httpx.Client) -> None:
     refused(api.get("/v1/models?after=%00"), 422, "cursor_invalid")
 
 
@@ -234,10 +240,24 @@ def test_a_patch_changes_what_it_names_and_nothing_else(stack: Stack, api: httpx
     assert after.json() == {**before, "policy": policy} == api.get(f"/v1/models/{name}").json()
 
 
+def test_a_patch_of_the_holdout_keeps_its_fraction(stack: Stack, api: httpx.Client) -> None:
+    name = stack.model(policy={"holdout": 0.3})
+    for change, expected in (
+        ({"by": "example"}, {"fraction": 0.3, "by": "example"}),
+        ({"fraction": 0.2}, {"fraction": 0.2, "by": "example"}),
+        (0.4, 0.4),
+    ):
+        after = api.patch(f"/v1/models/{name}", json={"policy": {"holdout": change}}).json()
+        assert after["policy"]["holdout"] == expected
+
+
 @pytest.mark.parametrize(
     ("change", "loc"),
     [
         ({"holdout": 1.5}, ["policy", "holdout"]),
+        ({"holdout": {"fraction": 1}}, ["policy", "holdout", "fraction"]),
+        ({"holdout": {"by": "customer"}}, ["policy", "holdout", "by"]),
+        ({"holdout": "most"}, ["policy", "holdout"]),
         ({"memory": {"fraction": 0}}, ["policy", "memory", "fraction"]),
         ({"memory": None}, ["policy", "memory"]),
         ({"colour": "red"}, ["policy", "colour"]),

@@ -1,4 +1,4 @@
-"""The OpenAPI document and its page: complete, true, and without the internet."""
+"""The OpenAPI document is complete and correct, and its page works offline."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from core.erasure.report import (
     VersionFates,
     report_json,
 )
-from service.erasures.receipt_schema import ReceiptAnswer
+from core.kprior import Certificate
+from service.erasures.receipt_schema import ReceiptResponse
 from tests.service.erasure_helpers import open_erasure
 from tests.service.expect import METHODS, Operation, add, operations, rows
 from tests.stack import Stack
@@ -57,7 +58,7 @@ def test_every_reference_leads_somewhere(document: dict[str, Any]) -> None:
             node = node[step]
 
 
-def test_every_operation_has_an_id_a_tag_and_words(document: dict[str, Any], api: httpx.Client) -> None:
+def test_every_operation_has_an_id_a_tag_and_a_description(document: dict[str, Any], api: httpx.Client) -> None:
     found = operations(api)
     assert len({operation.id for operation in found}) == len(found)
     for operation in found:
@@ -67,27 +68,27 @@ def test_every_operation_has_an_id_a_tag_and_words(document: dict[str, Any], api
 
 def test_a_receipt_has_the_shape_that_the_document_says(document: dict[str, Any]) -> None:
     answer = document["paths"]["/v1/erasures/{id}/receipt"]["get"]["responses"]["200"]
-    assert answer["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/ReceiptAnswer"}
+    assert answer["content"]["application/json"]["schema"] == {"$ref": "#/components/schemas/ReceiptResponse"}
     deleted = Deleted(examples=1, files=2, versions=3)
     fates = VersionFates([1], [KeptVersions([2], "it never knew them")])
-    outcome = Outcome(Method.ADAPTED, "by adaptation", 3, "abc", {"kind": "bound"}, ComparisonSummary(0.1), 0.01)
+    outcome = Outcome(Method.ADAPTED, "by adaptation", 3, "abc", Certificate("bound"), ComparisonSummary(0.1), 0.01)
     rest = {"checked": {"examples": 0}, "database": "vacuumed", "caches": "dropped", "kept_until": "2026-01-01"}
     model = ModelReport("churn", 1, outcome, Familiarity(0.9, 0.5), deleted, fates, **rest)
     times = ("2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z", False, False, "2026-01-01T00:00:01Z")
     report = ErasureReport("token", *times, [TrailEntry("filed", "k1", times[0])], 1, "Done.", [model])
     body = {"number": 1, "erasure": "e", **report_json(report), "previous": "0", "sha256": "1"}
-    shown = ReceiptAnswer.model_validate(body).model_dump(mode="json", by_alias=True)
+    shown = ReceiptResponse.model_validate(body).model_dump(mode="json", by_alias=True)
     assert shown == body
 
 
-def test_every_error_is_told_as_a_problem(api: httpx.Client) -> None:
+def test_every_error_is_problem_json(api: httpx.Client) -> None:
     for operation in operations(api):
         for status, answer in operation.described["responses"].items():
             if status >= "400" and operation.id not in ("readiness", "server_ready"):
                 assert list(answer["content"]) == ["application/problem+json"], (operation.id, status)
 
 
-def test_the_contracts_endpoints_are_all_there(document: dict[str, Any]) -> None:
+def test_all_endpoints_of_the_contract_exist(document: dict[str, Any]) -> None:
     promised = """
         POST /v1/models | GET /v1/models | GET /v1/models/{name} | PATCH /v1/models/{name} | DELETE /v1/models/{name}
         POST /v1/models/{name}/examples | GET /v1/models/{name}/examples/{id} | GET /v1/models/{name}/examples
@@ -116,7 +117,7 @@ def test_the_contracts_endpoints_are_all_there(document: dict[str, Any]) -> None
     assert {" ".join(line.split()) for line in re.split(r"[|\n]", promised) if line.strip()} <= there
 
 
-def test_the_page_and_its_assets_come_from_here_alone(stack: Stack) -> None:
+def test_the_docs_page_works_offline(stack: Stack) -> None:
     with httpx.Client(base_url=stack.url) as browser:
         page = browser.get("/docs")
         assert page.headers["content-type"].startswith("text/html")
@@ -139,7 +140,7 @@ def samples(operation: Operation, document: dict[str, Any]) -> Iterator[tuple[st
             yield kind, example
 
 
-def test_every_body_that_is_shown_works(stack: Stack, api: httpx.Client, document: dict[str, Any]) -> None:
+def test_every_documented_example_body_works(stack: Stack, api: httpx.Client, document: dict[str, Any]) -> None:
     """As a reader would try them: create the model, then the rest on it."""
     found = [(o, kind, body) for o in operations(api) for kind, body in samples(o, document)]
     with_body = {o.id for o in operations(api) if "requestBody" in o.described}
@@ -159,17 +160,17 @@ def test_every_body_that_is_shown_works(stack: Stack, api: httpx.Client, documen
     assert api.delete("/v1/models/churn").status_code == 204
 
 
-def test_what_a_caller_cannot_set_in_the_items_of_a_list_is_marked(document: dict[str, Any]) -> None:
+def test_read_only_fields_of_list_items_are_marked(document: dict[str, Any]) -> None:
     schemas = document["components"]["schemas"]
     marked = {
         name: {field for field, described in schemas[name]["properties"].items() if described.get("readOnly")}
-        for name in ("ModelAnswer", "ExampleAnswer", "JobAnswer", "KeyAnswer", "VersionAnswer")
+        for name in ("ModelResponse", "ExampleResponse", "JobResponse", "KeyResponse", "VersionResponse")
     }
-    assert {"counts", "head", "champion", "pending", "created_at"} <= marked["ModelAnswer"]
-    assert not {"name", "input", "target", "policy"} & marked["ModelAnswer"]
-    assert marked["ExampleAnswer"] == {"position"}
-    assert marked["JobAnswer"] == schemas["JobAnswer"]["properties"].keys()
-    assert marked["KeyAnswer"] == {"id", "created_at", "last_used_at"}
-    assert marked["VersionAnswer"] == schemas["VersionAnswer"]["properties"].keys()
-    for name in ("Page_JobAnswer_", "Page_ModelAnswer_"):
+    assert {"counts", "head", "champion", "pending", "created_at"} <= marked["ModelResponse"]
+    assert not {"name", "input", "target", "policy"} & marked["ModelResponse"]
+    assert marked["ExampleResponse"] == {"position", "prediction"}
+    assert marked["JobResponse"] == schemas["JobResponse"]["properties"].keys()
+    assert marked["KeyResponse"] == {"id", "created_at", "last_used_at"}
+    assert marked["VersionResponse"] == schemas["VersionResponse"]["properties"].keys()
+    for name in ("Page_JobResponse_", "Page_ModelResponse_"):
         assert all(described["readOnly"] for described in schemas[name]["properties"].values())

@@ -1,4 +1,4 @@
-"""Predictions: what the weights say, computed here by others' means; and who answers."""
+"""Predictions agree with an independent computation from the weights; which version predicts."""
 
 from __future__ import annotations
 
@@ -166,13 +166,13 @@ def small_model(stack: Stack, api: httpx.Client, versions: int = 1) -> str:
     return name
 
 
-def test_the_answer_tells_the_version(stack: Stack, api: httpx.Client) -> None:
+def test_the_response_has_the_version(stack: Stack, api: httpx.Client) -> None:
     answer = api.post(f"/v1/models/{small_model(stack, api)}/predictions", json={"inputs": [[0, 0]]}).json()
     assert answer.keys() == {"version", "outputs"}
     assert answer["version"] == 1
 
 
-def test_a_named_version_answers(stack: Stack, api: httpx.Client) -> None:
+def test_a_given_version_predicts(stack: Stack, api: httpx.Client) -> None:
     name = small_model(stack, api, 2)
     both = {v: predict(api, name, [[1, 1]], version=v) for v in (1, 2)}
     assert both[1] != both[2] == predict(api, name, [[1, 1]], version=None)
@@ -208,7 +208,9 @@ TOLD = {
 
 
 @pytest.mark.parametrize("told", TOLD)
-def test_who_was_told_of_a_new_champion_is_answered_by_it(stack: Stack, api: httpx.Client, told: str) -> None:
+def test_a_caller_who_was_told_of_a_new_champion_gets_its_predictions(
+    stack: Stack, api: httpx.Client, told: str
+) -> None:
     name = small_model(stack, api)
     path = f"/v1/models/{name}/predictions"
     job = api.post(f"/v1/models/{name}/adaptations").raise_for_status().json()["id"]
@@ -221,12 +223,12 @@ def test_who_was_told_of_a_new_champion_is_answered_by_it(stack: Stack, api: htt
     assert api.post(path, json={"inputs": [[1, 1]]}).json()["version"] == 2
 
 
-def test_a_model_without_a_champion_cannot_answer(stack: Stack, api: httpx.Client) -> None:
+def test_a_model_without_a_champion_cannot_predict(stack: Stack, api: httpx.Client) -> None:
     name = stack.model()
     refused(api.post(f"/v1/models/{name}/predictions", json={"inputs": [[1, 1]]}), 409, "champion_missing")
 
 
-def test_a_purged_version_does_not_answer(stack: Stack, api: httpx.Client) -> None:
+def test_a_purged_version_does_not_predict(stack: Stack, api: httpx.Client) -> None:
     name = small_model(stack, api, 2)
     body = {"inputs": [[1, 1]], "version": 1}
     assert api.post(f"/v1/models/{name}/predictions", json=body).status_code == 200

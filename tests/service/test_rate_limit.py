@@ -1,4 +1,4 @@
-"""How many requests a key may send."""
+"""The rate limit of a key."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def exhaust(api: httpx.Client, method: str, path: str) -> httpx.Response:
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "/v1/models"), ("POST", "/v1/models/none/predictions")])
-def test_too_many_requests_are_told_when_to_come_again(limited: Stack, method: str, path: str) -> None:
+def test_a_rate_limited_response_has_retry_after(limited: Stack, method: str, path: str) -> None:
     with limited.client(limited.key("read")) as api, limited.client(limited.key("read")) as other:
         answer = exhaust(api, method, path)
         refused(answer, 429, "rate_limited")
@@ -67,7 +67,7 @@ def test_too_many_requests_are_told_when_to_come_again(limited: Stack, method: s
         assert api.get("/healthz").status_code == 200
 
 
-def test_the_client_comes_again_when_it_is_told_to(limited: Stack) -> None:
+def test_the_client_retries_after_retry_after(limited: Stack) -> None:
     key = limited.key("read")
     with limited.client(key) as api:
         exhaust(api, "GET", "/v1/models")

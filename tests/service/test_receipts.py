@@ -1,4 +1,4 @@
-"""Receipts: as JSON, as a page, and as a chain in which whatever was changed shows."""
+"""Receipts as JSON, as a page, and as a hash chain that reveals every alteration."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from core.erasure.report import ModelReport, model_from
 from core.models import catalog
 from core.tables.erasures import Part, Receipt
 from core.versions.store import Store
-from service.erasures import page
+from service.erasures import documents
 from tests.service.erasure_helpers import ask, open_erasure, somebody
 from tests.service.expect import add, refused, rows
 from tests.stack import Stack
@@ -28,7 +28,7 @@ FIGURES: dict[str, Any] = {
     "version": 2,
     "sha256": "ab" * 32,
     "tolerance": 0.01,
-    "certificate": {"kind": "bound", "bound": 0.00123, "relative": 0.0004, "prediction_bound": 0.0007},
+    "certificate": {"kind": "bound", "passes": 1, "bound": 0.00123, "relative": 0.0004, "prediction_bound": 0.0007},
     "audit": {"before": 0.61, "after": 0.5},
     "deleted": {"examples": 2, "versions": 1},
     "checked": {"examples by position": 0, "memory of the champion": 0},
@@ -47,7 +47,7 @@ def chain(api: httpx.Client) -> dict[str, Any]:
     return answer
 
 
-def test_a_person_whom_nobody_knows_has_a_receipt_at_once(stack: Stack, api: httpx.Client) -> None:
+def test_an_unknown_person_gets_a_receipt_at_once(stack: Stack, api: httpx.Client) -> None:
     erasure = erase_nobody(api)
     assert (erasure["state"], erasure["models"], erasure["overdue"]) == ("completed", [], False)
     assert erasure["receipt"] == f"/v1/erasures/{erasure['id']}/receipt"
@@ -70,7 +70,9 @@ def test_a_receipt_can_be_read_and_names_nobody(stack: Stack, api: httpx.Client)
     with stack.database.write() as session:  # what a worker would note
         model = catalog.find(session, name, None, lock=True)
         part = session.get_one(Part, (id, model.id))
-        part.figures = FIGURES
+        part.report = FIGURES
+        states.begin_purge(part)
+        states.conclude(session, queries.find(session, id))
         states.complete_part(session, part, queries.find(session, id))
     as_json, as_page = (api.get(f"/v1/erasures/{id}/receipt", headers=headers) for headers in ({}, HTML))
     assert as_json.json()["models"] == [{"model": name, "examples": 2, **FIGURES}]
@@ -88,7 +90,7 @@ def test_the_page_escapes_whatever_it_shows() -> None:
     figures = {**FIGURES, "words": evil, "sha256": evil, "database": evil, "checked": {evil: 0}}
     body = dict.fromkeys(("statement", "erasure", "sha256", "previous"), evil)
     times = dict.fromkeys(("received_at", "due_at", "completed_at"), evil)
-    shown = page.render_receipt(
+    shown = documents.render_receipt(
         {**body, **times, "late": False, "number": 1, "found": 1, "models": [{**figures, "model": evil, "examples": 1}]}
     )
     assert "<script" not in shown
@@ -99,7 +101,13 @@ MEASURED = {
     "kind": "measured",
     "bound": None,
     "gradient_norm": None,
-    "audit": {"unseen_loss": 0.2, "unseen_loss_before": 0.21, "removed": 2, "removed_loss": 0.4, "still_named": 0.5},
+    "audit": {
+        "unseen_loss": 0.2,
+        "unseen_loss_before": 0.21,
+        "removed": 2,
+        "removed_loss": 0.4,
+        "forgotten_label_rate": 0.5,
+    },
 }
 SHOWN = {
     "a bound": FIGURES,
@@ -116,7 +124,7 @@ def render(model: dict[str, Any]) -> str:
     """The page of a receipt of one model."""
     times = dict.fromkeys(("received_at", "due_at", "completed_at"), "2026-03-01T12:30:15.123456+00:00")
     body = {"number": 1, "late": False, "erasure": "e", "found": 2, "statement": "Done.", "models": [model]}
-    return page.render_receipt({**body, **times, "previous": "0" * 64, "sha256": "ef" * 32})
+    return documents.render_receipt({**body, **times, "previous": "0" * 64, "sha256": "ef" * 32})
 
 
 def model_of(figures: dict[str, Any]) -> ModelReport:
@@ -137,13 +145,13 @@ def test_an_audit_of_a_few_examples_is_not_on_the_page() -> None:
         assert ("Audit" in receipt_text.select_glossary([model_from(model)])) is shown
 
 
-def test_a_tiny_share_is_not_told_as_zero() -> None:
+def test_a_tiny_fraction_is_not_shown_as_zero() -> None:
     certificate = {"kind": "bound", "bound": 1e-8, "relative": 2e-9}
     told = receipt_text.describe_nearness(model_of({"certificate": certificate, "tolerance": 0.01}))["Bound"]
     assert "less than 0.001 % of their length (tolerated: 1 %)" in told
 
 
-def test_the_page_says_of_a_network_what_was_measured_and_speaks_of_no_bound() -> None:
+def test_the_receipt_of_a_network_shows_measurements_and_no_bound() -> None:
     network = model_of({"certificate": MEASURED})
     shown = receipt_text.describe_nearness(network)
     assert "0.2 on examples never seen" in shown["Measured"]
@@ -209,7 +217,7 @@ def test_an_altered_text_is_found(stack: Stack, api: httpx.Client) -> None:
     assert chain(api)["valid"]
 
 
-def test_an_altered_text_with_a_hash_that_fits_breaks_the_next(stack: Stack, api: httpx.Client) -> None:
+def test_an_altered_text_with_a_matching_hash_breaks_the_next_receipt(stack: Stack, api: httpx.Client) -> None:
     _, middle, last = last_three(api)
     with change_receipts(stack, middle) as rows:
         body = rows[middle]["body"]
@@ -273,7 +281,7 @@ def test_an_altered_file_is_found(stack: Stack, api: httpx.Client, content: str 
     assert chain(api)["valid"]
 
 
-def test_the_last_receipt_is_missed_by_its_file_and_brought_back_by_a_replay(stack: Stack, api: httpx.Client) -> None:
+def test_a_missing_last_receipt_is_found_by_its_file_and_restored_by_a_replay(stack: Stack, api: httpx.Client) -> None:
     last = last_three(api)[-1]
     files_of_receipts(stack)
     with stack.database.write() as session:

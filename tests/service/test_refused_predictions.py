@@ -1,4 +1,4 @@
-"""Predictions that are refused: what the caller is told, and where in the request it is wrong."""
+"""Refused predictions: the error and its location in the request."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_too_many_inputs_are_refused(small: Stack) -> None:
         refused(answer, 413, "batch_too_large")
 
 
-def test_a_prediction_beyond_all_numbers_is_no_server_error(stack: Stack, api: httpx.Client) -> None:
+def test_a_prediction_that_overflows_is_not_a_server_error(stack: Stack, api: httpx.Client) -> None:
     name = trained(stack, api, X.tolist(), TARGETS["count"][1], target={"kind": "count"})
     for x, status in (([3e38, -3e38], 422), ([-3e38, 3e38], 200)):
         answer = api.post(f"/v1/models/{name}/predictions", json={"inputs": [x]})

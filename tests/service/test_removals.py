@@ -1,4 +1,4 @@
-"""Removal of data: by id, by subject; gone at once, and the model is made to forget."""
+"""Removals by id and by subject take effect at once, and the model is made to forget."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import httpx
 import pytest
 
 from core.tables.jobs import Job, JobState, Outbox
+from core.tables.ledger import Example
 from tests.service.conftest import SMALL_BATCH
 from tests.service.expect import JSON, add, listed, refused, rows
 from tests.stack import Stack
 
 
-def remove(api: httpx.Client, name: str, **what: list[str]) -> dict[str, Any]:
+def remove(api: httpx.Client, name: str, **what: object) -> dict[str, Any]:
     answer = api.post(f"/v1/models/{name}/removals", json=what)
     assert answer.status_code == 202, answer.text
     removed: dict[str, Any] = answer.json()
@@ -28,28 +29,94 @@ def filled(stack: Stack, api: httpx.Client) -> str:
     return name
 
 
-def test_removed_by_id_they_are_in_no_listing(stack: Stack, api: httpx.Client) -> None:
+def test_examples_removed_by_id_are_not_listed(stack: Stack, api: httpx.Client) -> None:
     name = filled(stack, api)
     answer = remove(api, name, ids=["e1", "zz", "e4", "e1"])
     assert answer == {"id": answer["id"], "removed": 2, "unknown": ["zz"], "position": 8, "job": None}
     assert [row["id"] for row in listed(api, name)] == ["e0", "e2", "e3", "e5"]
     refused(api.get(f"/v1/models/{name}/examples/e1"), 404, "example_not_found")
     model = api.get(f"/v1/models/{name}").json()
-    assert (model["counts"], model["head"]) == ({"train": 4, "holdout": 0, "removed": 2}, 8)
+    assert (model["counts"], model["head"]) == (
+        {"train": 4, "holdout": 0, "removed": 2, "quarantined": 0, "unlabelled": 0},
+        8,
+    )
 
 
-def test_removed_by_subject_all_of_them_go(stack: Stack, api: httpx.Client) -> None:
+def test_a_removal_by_subject_removes_all_their_examples(stack: Stack, api: httpx.Client) -> None:
     name = filled(stack, api)
     answer = remove(api, name, subjects=["user-7", "user-9"])
     assert (answer["removed"], answer["unknown"], answer["position"]) == (3, ["user-9"], 9)
     assert [row["id"] for row in listed(api, name)] == ["e1", "e3", "e4"]
 
 
+def load(api: httpx.Client, name: str, source: str, numbers: range) -> dict[str, Any]:
+    """Add examples of a source, every fourth to the holdout."""
+    found = rows(numbers.stop)[numbers.start :]
+    split = [{**row, "split": "holdout" if i % 4 == 0 else "train"} for i, row in enumerate(found)]
+    answer = api.post(f"/v1/models/{name}/examples", json={"examples": split}, params={"source": source})
+    assert answer.status_code == 201, answer.text
+    added: dict[str, Any] = answer.json()
+    return added
+
+
+@pytest.mark.both_databases
+def test_a_load_is_removed_by_its_source(stack: Stack, api: httpx.Client) -> None:
+    name = stack.model()
+    load(api, name, "monday", range(10))
+    load(api, name, "tuesday", range(10, 20))
+    load(api, name, "monday", range(20, 25))
+    answer = remove(api, name, source="monday")
+    assert answer == {"id": answer["id"], "removed": 15, "unknown": [], "position": 40, "job": None}
+    assert [row["id"] for row in listed(api, name)] == [f"e{i}" for i in range(10, 20)]
+    counts = {"train": 7, "holdout": 3, "removed": 15, "quarantined": 0, "unlabelled": 0}
+    assert api.get(f"/v1/models/{name}").json()["counts"] == counts
+    with stack.database.read() as session:  # each of them has a position of its own, in the order of their arrival
+        gone = session.query(Example).where(Example.source == "monday", Example.removed.is_not(None))
+        here = [row for row in gone.order_by(Example.position) if row.removed is not None and row.removed > 25]
+        assert [row.removed for row in here][-15:] == list(range(26, 41))
+    again = remove(api, name, source="monday")
+    assert (again["removed"], again["unknown"], again["position"]) == (0, ["monday"], 40)
+    assert load(api, name, "monday", range(10))["accepted"] == 10
+
+
+@pytest.mark.both_databases
+def test_a_load_is_removed_by_its_positions(stack: Stack, api: httpx.Client) -> None:
+    name = stack.model()
+    load(api, name, "monday", range(10))
+    added = load(api, name, "tuesday", range(10, 20))
+    remove(api, name, ids=["e11"])
+    answer = remove(api, name, positions=[added["first_position"], added["last_position"]])
+    assert (answer["removed"], answer["unknown"], answer["position"]) == (9, [], 30)
+    assert [row["id"] for row in listed(api, name)] == [f"e{i}" for i in range(10)]
+    assert remove(api, name, positions=[11, 2**63 - 1])["removed"] == 0
+
+
+def test_a_source_of_another_model_stays(stack: Stack, api: httpx.Client) -> None:
+    one, other = stack.model(), stack.model()
+    load(api, one, "monday", range(3))
+    load(api, other, "monday", range(3))
+    assert remove(api, one, source="monday")["removed"] == 3
+    assert len(listed(api, other)) == 3
+
+
+def test_a_trained_model_forgets_a_load(stack: Stack, api: httpx.Client) -> None:
+    name = filled(stack, api)
+    stack.train(name)
+    added = load(api, name, "monday", range(6, 10))
+    assert remove(api, name, positions=[added["first_position"], added["last_position"]])["job"] is not None
+
+
 def test_the_holdout_is_counted_apart(stack: Stack, api: httpx.Client) -> None:
     name = stack.model()
     add(api, name, [{**row, "split": "holdout"} for row in rows(3)])
     remove(api, name, ids=["e0"])
-    assert api.get(f"/v1/models/{name}").json()["counts"] == {"train": 0, "holdout": 2, "removed": 1}
+    assert api.get(f"/v1/models/{name}").json()["counts"] == {
+        "train": 0,
+        "holdout": 2,
+        "removed": 1,
+        "quarantined": 0,
+        "unlabelled": 0,
+    }
 
 
 def test_nothing_to_remove_takes_no_position(stack: Stack, api: httpx.Client) -> None:
@@ -65,7 +132,7 @@ def test_a_removal_does_not_reach_into_other_models(stack: Stack, api: httpx.Cli
     assert len(listed(api, other)) == 6
 
 
-def test_what_is_gone_is_unknown(stack: Stack, api: httpx.Client) -> None:
+def test_removed_examples_are_unknown(stack: Stack, api: httpx.Client) -> None:
     name = filled(stack, api)
     remove(api, name, ids=["e1"])
     assert remove(api, name, ids=["e1"])["unknown"] == ["e1"]
@@ -81,7 +148,7 @@ def test_an_id_can_come_back_with_the_same_or_other_content(stack: Stack, api: h
     assert (shown["y"], shown["position"]) == (0, 10)
 
 
-def test_a_removal_can_be_looked_up_without_the_names(stack: Stack, api: httpx.Client) -> None:
+def test_a_removal_can_be_retrieved_without_the_ids(stack: Stack, api: httpx.Client) -> None:
     name = filled(stack, api)
     made = remove(api, name, subjects=["user-7", "user-unknown"])
     shown = api.get(f"/v1/models/{name}/removals/{made['id']}")
@@ -117,7 +184,7 @@ def test_a_trained_model_gets_a_job_and_its_message_with_the_removal(stack: Stac
     assert messages(stack, job["id"]) == 1
 
 
-def test_more_removals_join_the_job_that_waits(stack: Stack, api: httpx.Client) -> None:
+def test_further_removals_reuse_the_queued_job(stack: Stack, api: httpx.Client) -> None:
     name = filled(stack, api)
     stack.train(name)
     jobs = {remove(api, name, ids=[f"e{i}"])["job"] for i in range(3)}
@@ -144,6 +211,16 @@ BAD = {
     "half a character": '{"ids": ["\\ud800"]}',
     "number": '{"ids": [1]}',
     "text": '{"ids": "a"}',
+    "all four": '{"ids": ["a"], "subjects": ["b"], "source": "c", "positions": [1, 2]}',
+    "empty source": '{"source": ""}',
+    "control character in a source": '{"source": "a\\u0085"}',
+    "one position": '{"positions": [1]}',
+    "three positions": '{"positions": [1, 2, 3]}',
+    "position 0": '{"positions": [0, 2]}',
+    "positions in reverse": '{"positions": [2, 1]}',
+    "fraction of a position": '{"positions": [1, 2.5]}',
+    "position as text": '{"positions": ["1", 2]}',
+    "huge position": '{"positions": [1, 9223372036854775808]}',
     "unknown field": '{"ids": ["a"], "why": "b"}',
 }
 

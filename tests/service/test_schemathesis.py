@@ -1,6 +1,6 @@
-"""The OpenAPI document against the running service: whatever Schemathesis makes up, answers are as documented.
+"""Schemathesis compares the running service with its OpenAPI document: every response must be as documented.
 
-Path parameters are those of a model that exists, so that what is made up gets past "not found".
+Path parameters name a model that exists, so that generated requests get past "not found".
 """
 
 from __future__ import annotations

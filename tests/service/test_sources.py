@@ -1,4 +1,4 @@
-"""Promises about the source text itself."""
+"""Rules about the source code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is stored about a person: looked up, taken along, and the same person whatever the spelling."""
+"""Lookup and export of the examples of a subject, and the spelling of subjects."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_person_is_found_in_every_model_with_all_their_examples(stack: Stack, 
     assert exported(api, somebody()) == []
 
 
-def test_an_export_longer_than_a_page_is_whole(stack: Stack, api: httpx.Client) -> None:
+def test_an_export_longer_than_a_page_is_complete(stack: Stack, api: httpx.Client) -> None:
     """Images: a page holds few of them."""
     person, name = somebody(), stack.model(input={"kind": "vector", "dim": 60_000})
     big = [{"id": f"e{i}", "subject": person, "x": [i] * 60_000, "y": 0} for i in range(4)]
@@ -92,7 +92,7 @@ def test_spelling_matters_unless_the_setting_says_otherwise(stack: Stack, api: h
         assert ask(caseless, plain.lower(), hold=False)["models"][0]["examples"] == 2
 
 
-def test_the_setting_says_whether_requests_are_held(small: Stack) -> None:
+def test_the_setting_decides_whether_requests_are_held(small: Stack) -> None:
     with small.client() as api:
         erasure = ask(api, somebody())
         assert erasure["state"] == "held"
@@ -100,7 +100,9 @@ def test_the_setting_says_whether_requests_are_held(small: Stack) -> None:
         assert ask(api, somebody(), hold=False)["state"] == "completed"
 
 
-def test_how_subjects_are_compared_is_fixed_by_the_first_of_them(stack: Stack, small: Stack, api: httpx.Client) -> None:
+def test_the_comparison_of_subjects_is_fixed_once_subjects_are_stored(
+    stack: Stack, small: Stack, api: httpx.Client
+) -> None:
     model_with_person(stack, api, somebody())
     with small.client() as caseless:
         add(caseless, small.model(), [{**rows(1)[0], "subject": somebody()}])
@@ -132,7 +134,7 @@ def file(api: httpx.Client, requests: list[dict[str, Any]], **headers: str) -> l
     return items
 
 
-def test_a_batch_is_filed_once_and_whole_or_not_at_all(stack: Stack, api: httpx.Client) -> None:
+def test_a_batch_of_erasures_is_stored_once_and_completely_or_not_at_all(stack: Stack, api: httpx.Client) -> None:
     key = {"Idempotency-Key": uuid.uuid4().hex}
     people = [{"subject": somebody()}, {"subject": somebody(), "hold": True}]
     first, second = (file(api, people, **key) for _ in range(2))

@@ -1,4 +1,4 @@
-"""How sure predictions are: what the downloaded curvature says, computed here; and where nobody can say."""
+"""Uncertainty agrees with an independent computation from the curvature, and is refused where unavailable."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_intervals_are_what_the_downloaded_curvature_says(stack: Stack, api: htt
     np.testing.assert_allclose(interval, np.stack([mean(f - reach), mean(f + reach)], 1), rtol=1e-3)
 
 
-def test_a_kernel_a_network_and_a_tensor_say_it_too(stack: Stack, api: httpx.Client) -> None:
+def test_uncertainty_is_available_for_kernels_networks_and_tensors(stack: Stack, api: httpx.Client) -> None:
     ys = TARGETS["number"][1]
     kernel = {"kind": "kernel", "kernel": "rbf", "features": 1200, "lengthscale": 1.0}
     far = [[50.0, 50.0]]
@@ -69,12 +69,12 @@ def test_a_kernel_a_network_and_a_tensor_say_it_too(stack: Stack, api: httpx.Cli
         assert (std["data"], mean["data"]) == (pytest.approx([near["std"]]), pytest.approx([near["mean"]]))
         body["outputs"] = [{"name": "spread"}]
         problem = refused(api.post(f"/v2/models/{name}/infer", json=body), 422, "tensor_invalid")
-        assert problem["errors"][0]["msg"].endswith("it has mean, std, interval")
+        assert problem["errors"][0]["msg"].endswith("the outputs of this model are mean, std, interval")
         body["outputs"] = []
         assert [one["name"] for one in api.post(f"/v2/models/{name}/infer", json=body).json()["outputs"]] == ["mean"]
 
 
-def test_the_client_asks_for_it(stack: Stack, api: httpx.Client) -> None:
+def test_the_client_can_request_uncertainty(stack: Stack, api: httpx.Client) -> None:
     target, ys = TARGETS["classes"]
     name = trained(stack, api, X.tolist(), ys, target=target)
     with Client(stack.url, stack.key("read")) as client:
@@ -84,7 +84,7 @@ def test_the_client_asks_for_it(stack: Stack, api: httpx.Client) -> None:
         assert client.predict(name, X).outputs[0].std is None
 
 
-def test_where_nobody_can_say_it_is_refused(stack: Stack, api: httpx.Client) -> None:
+def test_uncertainty_is_refused_where_it_is_not_available(stack: Stack, api: httpx.Client) -> None:
     target, ys = TARGETS["classes"]
     wide = {"kind": "kernel", "kernel": "rbf", "features": 400}
     name = trained(stack, api, X.tolist(), ys, target=target, architecture=wide)

@@ -1,4 +1,4 @@
-"""Values that a category column does not have: taken as `other`, the same in every format, and counted."""
+"""Unseen values of category columns are mapped to `other` in every format, and counted."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_prediction_takes_an_unseen_value_as_other_and_counts_it(stack: Stack,
     assert (before, count_unseen(api, name)) == (3, 5)
 
 
-def test_a_bucket_that_no_row_is_in_has_no_weight(stack: Stack, api: httpx.Client) -> None:
+def test_an_empty_bucket_has_no_weight(stack: Stack, api: httpx.Client) -> None:
     xs = [{"c": value} for value in ("a", "b", "a", "b", "a", "b")]
     name = trained(stack, api, xs, [0, 1, 0, 1, 1, 1], input=table("a", "b"))
     [other, missing] = predict(api, name, [{"c": "new"}, {"c": None}])

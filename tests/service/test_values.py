@@ -1,4 +1,4 @@
-"""Which numbers and which booleans an example may have: the same in every format."""
+"""The numbers and booleans that an example may contain are the same in every format."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TOO_LARGE: dict[str, tuple[dict[str, Any], Any, Any, Any, Any]] = {
 
 @pytest.mark.parametrize("kind", BODIES)
 @pytest.mark.parametrize(("spec", "x", "y", "bad_x", "bad_y"), TOO_LARGE.values(), ids=TOO_LARGE.keys())
-def test_numbers_that_no_model_can_carry_are_refused_and_named(
+def test_numbers_too_large_for_a_model_are_refused_with_their_location(
     stack: Stack, api: httpx.Client, kind: str, spec: Any, x: Any, y: Any, bad_x: Any, bad_y: Any
 ) -> None:
     name = stack.model(**spec)
@@ -47,7 +47,7 @@ def test_numbers_that_no_model_can_carry_are_refused_and_named(
     assert len(listed(api, name)) == 1
 
 
-def test_the_largest_feature_can_be_carried() -> None:
+def test_the_largest_permitted_feature_can_be_trained_on() -> None:
     """A bound can be given up to the limit; a little above it, none."""
     import torch
 
@@ -100,14 +100,14 @@ def test_true_is_1_among_numbers_and_a_text_among_categories(
 
 
 @pytest.mark.parametrize("kind", BODIES)
-def test_true_is_no_class_of_a_model_that_has_no_such_class(stack: Stack, api: httpx.Client, kind: str) -> None:
+def test_true_is_refused_by_a_model_without_such_a_class(stack: Stack, api: httpx.Client, kind: str) -> None:
     name = stack.model(target={"kind": "classes", "values": [0, 1]})
     body = BODIES[kind]([{"id": "a", "x": [1, 2], "y": True}])
     assert location(refused(send(api, name, body, kind), 422, "label_invalid")) == ["examples", 0, "y"]
 
 
 @pytest.mark.parametrize("cell", ["maybe", "truee", "1x"])
-def test_csv_tells_the_row_of_what_is_no_number(stack: Stack, api: httpx.Client, cell: str) -> None:
+def test_csv_errors_have_the_row_of_an_invalid_number(stack: Stack, api: httpx.Client, cell: str) -> None:
     body = f"id,y,a,b\np,1,true,2\nq,1,FALSE,2\nr,1,{cell},2\ns,1,4,2\n"
     problem = refused(send(api, stack.model(), body, CSV), 422, "example_invalid")
     assert location(problem) == ["examples", 2, "a"]

@@ -1,4 +1,4 @@
-"""Versions: described, promoted, rolled back, downloaded, compared."""
+"""Versions: describe, promote, roll back, download, compare."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ def set_state(stack: Stack, name: str, number: int, state: VersionState) -> None
         find_version(session, catalog.find(session, name, None), number).state = state
 
 
-def test_who_asks_for_the_champion_by_name_is_told_where_its_number_is(stack: Stack, api: httpx.Client) -> None:
+def test_champion_is_not_accepted_as_a_version_number(stack: Stack, api: httpx.Client) -> None:
     name = trained(stack, api)
     problem = refused(api.get(f"/v1/models/{name}/versions/champion"), 422, "request_invalid")
-    assert "the model's `champion` says which" in problem["detail"]
+    assert "the field `champion` of the model" in problem["detail"]
     body = {"inputs": [[1, 2]], "version": "champion"}
     problem = refused(api.post(f"/v1/models/{name}/predictions", json=body), 422, "request_invalid")
-    assert "without it, the champion predicts" in problem["detail"]
+    assert "omit it to predict with the champion" in problem["detail"]
 
 
-def test_a_version_is_told_in_full(stack: Stack, api: httpx.Client) -> None:
+def test_a_version_is_returned_completely(stack: Stack, api: httpx.Client) -> None:
     version = api.get(f"/v1/models/{trained(stack, api)}/versions/1").json()
     assert version.pop("created_at").endswith("Z")
     assert len(version.pop("sha256")) == 64
@@ -57,6 +57,8 @@ def test_a_version_is_told_in_full(stack: Stack, api: httpx.Client) -> None:
         "memory": {"size": 3, "fraction": 0.5},
         "metrics": {"loss": 0.5},
         "certificate": None,
+        "gate": None,
+        "headline": "loss",
         "spec": {
             "input": {"kind": "vector", "dim": 2},
             "target": {"kind": "binary"},
@@ -68,7 +70,7 @@ def test_a_version_is_told_in_full(stack: Stack, api: httpx.Client) -> None:
     }
 
 
-def test_models_and_versions_tell_where_mlflow_shows_them(small: Stack) -> None:
+def test_models_and_versions_link_to_mlflow(small: Stack) -> None:
     with small.client() as api:
         name = small.model()
         add(api, name, rows(4))
@@ -91,7 +93,7 @@ def test_models_and_versions_tell_where_mlflow_shows_them(small: Stack) -> None:
         assert api.post(f"/v1/models/{name}/versions/1/promote").json()["mlflow"] == places[1]
 
 
-def test_each_version_tells_the_spec_that_it_was_made_with(stack: Stack, api: httpx.Client) -> None:
+def test_each_version_has_the_spec_that_it_was_trained_with(stack: Stack, api: httpx.Client) -> None:
     name = trained(stack, api)
     changes = {"regularizer": {"kind": "l2", "delta": 9.0, "penalize_bias": True}}
     api.post(f"/v1/models/{name}/changes", json=changes).raise_for_status()
@@ -114,7 +116,7 @@ def test_versions_are_listed_newest_first_in_pages(stack: Stack, api: httpx.Clie
     assert versions[0] == api.get(f"/v1/models/{name}/versions/3").json()
 
 
-def test_the_model_tells_its_champion_and_what_is_pending(stack: Stack, api: httpx.Client) -> None:
+def test_the_model_has_its_champion_and_pending_changes(stack: Stack, api: httpx.Client) -> None:
     model = api.get(f"/v1/models/{trained(stack, api)}").json()
     assert (model["champion"], model["head"], model["pending"]) == (1, 8, 2)
 
@@ -155,7 +157,7 @@ def test_the_weights_are_the_file_that_the_version_names(stack: Stack, api: http
     assert safetensors.load(file.content)["w"].shape == (3,)
 
 
-def test_weights_under_a_promise_of_certified_removal_are_for_admins(stack: Stack, api: httpx.Client) -> None:
+def test_with_certified_removal_weights_require_admin(stack: Stack, api: httpx.Client) -> None:
     promise = {"epsilon": 1.0, "delta": 1e-3, "sigma": 2.0}
     penalised = {"kind": "l2", "delta": 1.0, "penalize_bias": True}
     path = f"/v1/models/{stack.model(training={'removal': promise}, regularizer=penalised)}/versions/1/weights"
@@ -174,7 +176,7 @@ def test_an_unknown_version_cannot_be_promoted(stack: Stack, api: httpx.Client) 
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "x", "1.5", "2147483648", "9" * 5000])
-def test_what_is_no_number_of_a_version_is_refused(stack: Stack, api: httpx.Client, number: str) -> None:
+def test_an_invalid_version_number_is_refused(stack: Stack, api: httpx.Client, number: str) -> None:
     refused(api.get(f"/v1/models/any/versions/{number}"), 422, "request_invalid")
 
 
@@ -184,7 +186,7 @@ def test_a_bad_cursor_is_refused(stack: Stack, api: httpx.Client, what: str) -> 
 
 
 @pytest.mark.parametrize("what", ["versions", "promotions", "comparisons"])
-def test_a_new_model_has_none(stack: Stack, api: httpx.Client, what: str) -> None:
+def test_lists_of_a_new_model_are_empty(stack: Stack, api: httpx.Client, what: str) -> None:
     assert api.get(f"/v1/models/{stack.model()}/{what}").json() == {"items": [], "next": None}
 
 
@@ -200,7 +202,7 @@ def test_comparisons_are_listed_newest_first(stack: Stack, api: httpx.Client) ->
         "weight_distance": 0.002,
         "cost": {"adapted": cost, "retrained": cost},
         "speedup": 40.0,
-        "worse": "accuracy 0.9 against 0.91",
+        "retrain_is_worse": "accuracy 0.9 against 0.91",
         "took_over": False,
         "outcome": "the retrained version stays a candidate",
     }
@@ -208,7 +210,7 @@ def test_comparisons_are_listed_newest_first(stack: Stack, api: httpx.Client) ->
         model_id = catalog.find(session, name, None).id
         for position in (6, 8):
             entry = Comparison(model_id=model_id, position=position, adapted=1, retrained=2, within_tolerance=True)
-            entry.figures = figures
+            entry.result = figures
             session.add(entry)
             session.flush()
     items = list(paged(api, f"/v1/models/{name}/comparisons", limit=1))
@@ -217,7 +219,7 @@ def test_comparisons_are_listed_newest_first(stack: Stack, api: httpx.Client) ->
     assert items[0] == {"position": 8, "adapted": 1, "retrained": 2, "within_tolerance": True, **figures}
 
 
-def test_coefficients_are_told_by_name_to_keys_that_may_read_weights(stack: Stack, api: httpx.Client) -> None:
+def test_coefficients_by_name_require_the_scope_weights(stack: Stack, api: httpx.Client) -> None:
     name = stack.model()
     add(api, name, rows(20))
     stack.train(name)

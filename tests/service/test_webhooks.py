@@ -1,4 +1,4 @@
-"""Webhooks over REST: made, listed, deleted; what they are told of is written with what happened."""
+"""Webhooks over REST: create, list, delete; events are stored in the transaction that causes them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_secret_is_shown_once(stack: Stack, api: httpx.Client) -> None:
     refused(api.delete(f"/v1/webhooks/{made['id']}"), 404, "webhook_not_found")
 
 
-def test_a_promotion_is_told_to_those_who_asked_for_it(stack: Stack, api: httpx.Client) -> None:
+def test_a_promotion_is_sent_to_subscribed_webhooks(stack: Stack, api: httpx.Client) -> None:
     told, not_told = create(api), create(api, events=["erasure.completed"])
     name = stack.model()
     add(api, name, rows(6))
@@ -81,7 +81,7 @@ BAD_URLS = [
 
 
 @pytest.mark.parametrize("url", BAD_URLS)
-def test_an_address_that_nothing_may_be_sent_to_is_refused(stack: Stack, api: httpx.Client, url: str) -> None:
+def test_a_forbidden_webhook_address_is_refused(stack: Stack, api: httpx.Client, url: str) -> None:
     assert location(refused(api.post("/v1/webhooks", json={"url": url}), 422, "webhook_url_invalid")) == ["url"]
 
 

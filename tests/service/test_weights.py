@@ -1,4 +1,4 @@
-"""Weights of examples and of classes through the front door; `test_formats.py` sends them in every format."""
+"""Weights of examples and classes over REST; `test_formats.py` sends them in every format."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_examples_that_count_once_store_nothing_of_it(stack: Stack, api: httpx.C
     assert api.get(f"/v1/models/{name}/examples/d").json()["weight"] == 0.25
 
 
-def test_a_weight_is_content(stack: Stack, api: httpx.Client) -> None:
+def test_a_different_weight_is_different_content(stack: Stack, api: httpx.Client) -> None:
     name = stack.model()
     add(api, name, [one(weight=2)])
     assert add(api, name, [one(weight=2.0)])["duplicates"] == 1
@@ -73,7 +73,7 @@ def test_a_weight_alone_can_be_corrected_and_is_kept_where_it_is_not_given(stack
     assert location(refused(bad, 422, "weight_invalid")) == ["weight"]
 
 
-def test_a_person_is_given_their_weights_and_restored_with_them(stack: Stack, api: httpx.Client) -> None:
+def test_examples_are_exported_and_restored_with_their_weights(stack: Stack, api: httpx.Client) -> None:
     name, person = stack.model(), somebody()
     add(api, name, [*rows(4), one("p", weight=2.5, subject=person)])
     export = api.post("/v1/subjects/export", json={"subject": person}).raise_for_status()
@@ -104,7 +104,7 @@ def test_bad_weights_in_tables_are_named(stack: Stack, api: httpx.Client, kind: 
         (PARQUET, file(pa.table({"id": ["q"], "y": [1], "x": [[1.0, 2.0]], "weight": [True]}))),
     ],
 )
-def test_what_is_no_number_is_no_weight(stack: Stack, api: httpx.Client, kind: str, body: bytes) -> None:
+def test_a_weight_must_be_a_number(stack: Stack, api: httpx.Client, kind: str, body: bytes) -> None:
     answer = api.post(f"/v1/models/{stack.model()}/examples", content=body, headers={"Content-Type": kind})
     problem = refused(answer, 422, "weight_invalid")
     assert location(problem)[-1] == "weight"
@@ -126,7 +126,7 @@ def test_a_large_body_keeps_the_weights_of_its_parts(stack: Stack, api: httpx.Cl
 def test_a_column_cannot_be_called_weight(api: httpx.Client) -> None:
     columns = [{"name": "weight", "type": "number"}]
     body = {"name": "m", "input": {"kind": "table", "columns": columns}, "target": {"kind": "binary"}}
-    assert "'weight' is taken" in refused(api.post("/v1/models", json=body), 422)["detail"]
+    assert "'weight' is reserved" in refused(api.post("/v1/models", json=body), 422)["detail"]
 
 
 def test_classes_have_weights(stack: Stack, api: httpx.Client) -> None:
@@ -152,14 +152,14 @@ def test_classes_have_weights(stack: Stack, api: httpx.Client) -> None:
         (THREE, "balanced", ["class_weight"], None),
     ],
 )
-def test_weights_of_classes_that_are_none_are_refused(
+def test_class_weights_of_unknown_classes_are_refused(
     api: httpx.Client, target: Any, given: Any, where: list[str], code: str | None
 ) -> None:
     body = {"name": "m", "input": {"kind": "vector", "dim": 2}, "target": target, "class_weight": given}
     assert location(refused(api.post("/v1/models", json=body), 422, code)) == where
 
 
-def test_a_class_must_count_as_much_under_another_name(stack: Stack, api: httpx.Client) -> None:
+def test_a_renamed_class_must_keep_its_class_weight(stack: Stack, api: httpx.Client) -> None:
     name = stack.model(target=THREE, class_weight={"a": 2})
 
     def change(values: list[Any], **merge: Any) -> httpx.Response:
@@ -168,7 +168,7 @@ def test_a_class_must_count_as_much_under_another_name(stack: Stack, api: httpx.
 
     refused(change(["q", "b", 7], a="q"), 422, "class_weight_incompatible")
     problem = refused(change(["b", 7], a="b"), 422, "class_weight_incompatible")
-    assert "'a' count 2 times by class_weight, those of 'b' 1 times" in problem["detail"]
+    assert "class_weight gives 'a' the weight 2 and 'b' the weight 1" in problem["detail"]
     assert api.get(f"/v1/models/{name}").json()["head"] == 0
     change(["a", "b"], **{"7": "b"}).raise_for_status()
     change(["a", "b", "new"]).raise_for_status()

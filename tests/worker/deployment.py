@@ -7,18 +7,22 @@ import signal
 import subprocess
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
+from sqlalchemy import inspect, select
 
 from core.kprior import State
 from core.ledger import passes
 from core.ledger.digest import EMPTY, update_digest
 from core.ledger.specs import spec_at
 from core.models import catalog
+from core.tables.jobs import Job
+from core.tables.ledger import Change
 from core.tables.versions import Version
 from tests.stack import Stack
 
@@ -36,7 +40,7 @@ class Deployment(Stack):
             "AMEND_TICK_SECONDS": "0.6",
             "AMEND_LEASE_SECONDS": "3",
             "AMEND_RETRY_SECONDS": "0.2",
-            "AMEND_STOP_SECONDS": "1",
+            "AMEND_SHUTDOWN_TIMEOUT": "1",
             "AMEND_PRIVATE_WEBHOOKS": "true",
         }
         super().__init__(folder, database_url, **{**quick, **environment})
@@ -69,6 +73,19 @@ class Deployment(Stack):
             return len(seen) > count + 1  # one tick may have begun before
 
         self.wait_until(enough)
+
+    def let_pass(self, name: str, time: timedelta) -> None:
+        """Make everything recorded about a model older, as if the time had passed. No job of it may be running."""
+        with self.database.write() as session:
+            model = catalog.find(session, name, None)
+            rows: list[Any] = [model]
+            for table in (Change, Job, Version):
+                rows += session.scalars(select(table).where(table.model_id == model.id).order_by(table.created_at))
+            for row in rows:
+                for column in inspect(type(row)).columns:
+                    if isinstance(moment := getattr(row, column.key), datetime):
+                        setattr(row, column.key, moment - time)
+                session.flush()  # the oldest first: two jobs never have the same due time
 
     def ended(self, job_id: str, seconds: float = 60) -> dict[str, Any]:
         """A job, once it has ended."""
@@ -116,11 +133,11 @@ class Deployment(Stack):
     def version(self, name: str, number: int) -> Any:
         return self.get(f"/v1/models/{name}/versions/{number}")
 
-    def candidates(self, name: str, number: int) -> list[dict[str, Any]]:
+    def trials(self, name: str, number: int) -> list[dict[str, Any]]:
         """What was tried to make a version of a network."""
         with self.database.read() as session:
             version = session.get_one(Version, (catalog.find(session, name, None).id, number))
-            return list((version.evaluation or {}).get("candidates", []))
+            return list((version.evaluation or {}).get("trials", []))
 
     def state(self, name: str, version: int | None = None) -> State:
         """The state of a version, or of the champion."""
@@ -144,7 +161,7 @@ class Deployment(Stack):
             champion = session.get_one(Version, (model.id, model.champion))
             spec = spec_at(session, model.id, model.spec, champion.position)
         held = passes.read_in_force(self.database, model.id, spec, champion.position)
-        return champion.dataset == update_digest(self.settings.secret, EMPTY, held)
+        return champion.dataset_digest == update_digest(self.settings.secret, EMPTY, held)
 
     @property
     def workers(self) -> list[subprocess.Popen[bytes]]:

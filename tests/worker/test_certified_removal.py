@@ -27,8 +27,8 @@ def test_every_version_shows_how_much_of_the_allowed_residual_it_uses(deployment
     assert [v["kind"] for v in versions] == ["adapted", "trained"]
     for version in versions:
         shown = version["certificate"]["removal"]
-        assert shown["allowed"] == 2.0 / math.sqrt(2 * math.log(1.5 / 1e-3))
-        assert 0 <= shown["spent"] <= shown["allowed"]
+        assert shown["gradient_limit"] == 2.0 / math.sqrt(2 * math.log(1.5 / 1e-3))
+        assert 0 <= shown["gradient_norm"] <= shown["gradient_limit"]
     assert (versions[0]["certificate"]["relative"]) <= 0.01
     told = msgspec.convert(versions[0], responses.Version).certificate
     assert told is not None

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sqlalchemy import select
 
-from core.database import now
+from core.clock import now
 from core.tables.jobs import Job, JobKind, JobState
 from tests.worker.deployment import Deployment, fitted, problem
 from tests.worker.erasure_helpers import PERSON, ask, erase, near, rows, states, train_with_person, wait_for_end
@@ -157,8 +157,8 @@ def test_an_erasure_whose_adaptation_fails_says_why_and_can_be_tried_again(deplo
     assert (erasure["state"], erasure["receipt"]) == ("failed", None)
     error = erasure["models"][0]["error"]
     assert error["code"] == "solver_failed"
-    assert "check the examples" in error["detail"]
-    assert "the example at position 201: remove it" in error["detail"]
+    assert "Check the examples" in error["detail"]
+    assert "The example at position 201 contains far larger numbers than usual. Remove it" in error["detail"]
     assert deployment.champion(name)["version"] == 1
     jobs = len(deployment.get(f"/v1/jobs?model={name}")["items"])
     deployment.settled(name)
@@ -217,7 +217,7 @@ def test_a_job_of_somebody_who_was_lost_is_taken_over(deployment: Deployment) ->
         id = ask(deployment, person)
         with deployment.database.write() as session:
             job = session.scalars(select(Job).where(Job.kind == JobKind.ERASE, Job.state == JobState.QUEUED)).one()
-            job.state, job.lease_owner, job.lease_until = JobState.RUNNING, "nobody", now() - timedelta(seconds=1)
+            job.state, job.lease_owner, job.lease_expires_at = JobState.RUNNING, "nobody", now() - timedelta(seconds=1)
             job.attempts = 1
     assert wait_for_end(deployment, id, 20)["state"] == "completed"
 

@@ -9,6 +9,7 @@ import pytest
 from core import ledger
 from core.ledger.batch import Batch
 from core.models import catalog
+from core.models.policy import policy_of
 from tests.worker.deployment import Deployment, Numbers, problem
 
 POISON = np.array([[3e37]], np.float32)
@@ -22,7 +23,7 @@ def store(deployment: Deployment, name: str, x: Numbers, y: Numbers, first: int,
     batch = Batch(ids, [None] * count, np.float32(x), np.float64(y), [split == "holdout"] * count)
     with deployment.database.read() as session:
         model = catalog.find(session, name, None)
-    ledger.add(deployment.database, model.id, model.policy["holdout"], batch)
+    ledger.add(deployment.database, model.id, policy_of(model).holdout_draw, batch)
 
 
 def curve(n: int) -> tuple[Numbers, Numbers]:
@@ -50,7 +51,7 @@ def test_a_job_that_cannot_succeed_says_why_and_the_champion_stays(deployment: D
     job = deployment.adapted(name)
     assert (job["state"], job["attempts"], job["version"]) == ("failed", 3, None)
     assert job["error"]["code"] == "solver_failed"
-    assert "check the examples" in job["error"]["detail"]
+    assert "Check the examples" in job["error"]["detail"]
     assert job["error"]["detail"] in job["message"]
     assert deployment.champion(name) == before
     assert deployment.get(f"/v1/models/{name}")["pending"] == 1
@@ -113,7 +114,7 @@ def test_a_model_whose_examples_are_all_removed_is_withdrawn_and_trained_anew(de
         assert (model["champion"], model["counts"]["train"], model["withdrawn"]) == (None, 0, True)
         answer = api.post(f"/v1/models/{name}/predictions", json={"inputs": x[:1].tolist()})
     assert (answer.status_code, answer.json()["code"]) == (409, "champion_missing")
-    assert "withdrawn, for its last training example has gone" in answer.json()["detail"]
+    assert "withdrawn because it has no training examples left" in answer.json()["detail"]
     deployment.add_examples(name, x[:40], y[:40], first=100, split="train")
     job = deployment.adapted(name)
     assert (job["state"], deployment.version(name, job["version"])["position"]) == ("succeeded", 140), job

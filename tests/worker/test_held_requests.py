@@ -7,7 +7,7 @@ from datetime import timedelta
 import numpy as np
 from sqlalchemy import update
 
-from core.database import now
+from core.clock import now
 from core.models import catalog
 from core.tables.versions import Version
 from tests.worker.deployment import Deployment, fitted
@@ -54,7 +54,7 @@ def test_an_approved_request_ends_with_a_receipt(deployment: Deployment) -> None
     [part] = receipt["models"]
     assert near(deployment, part, x[PERSON:], y[PERSON:])
     assert states(deployment, name) == {1: "purged", 2: "purged", 3: "champion"}
-    assert [event["what"] for event in receipt["trail"]] == ["filed", "held", "approved"]
+    assert [event["action"] for event in receipt["trail"]] == ["filed", "held", "approved"]
 
 
 def test_a_clock_that_was_set_back_makes_no_receipt_without_a_certificate(deployment: Deployment) -> None:

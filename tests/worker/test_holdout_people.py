@@ -73,7 +73,7 @@ def test_the_loss_of_an_erased_person_is_not_the_difference_of_two_figures(deplo
     assert states(deployment, name)[1] == "superseded"
     assert deployment.version(name, 1)["metrics"]["rows"] == 59
     assert part["versions"]["purged"] == sorted(v["version"] for v in purged)
-    assert {"versions": [1], "why": "made before this data came"} in part["versions"]["stay"]
+    assert {"versions": [1], "reason": "made before this data came"} in part["versions"]["stay"]
 
 
 def test_a_version_from_before_the_person_can_be_rolled_back_to(deployment: Deployment) -> None:
@@ -91,8 +91,8 @@ def test_a_version_from_before_the_person_can_be_rolled_back_to(deployment: Depl
     assert part["versions"] == {
         "purged": [2, 3],
         "stay": [
-            {"versions": [1], "why": "made before this data came"},
-            {"versions": [4], "why": "made without this data"},
+            {"versions": [1], "reason": "made before this data came"},
+            {"versions": [4], "reason": "made without this data"},
         ],
     }
     deployment.post(f"/v1/models/{name}/versions/1/promote")

@@ -49,12 +49,12 @@ def test_a_rolled_back_model_is_not_adapted_by_the_schedule_until_it_is_resumed(
 def test_an_adaptation_by_hand_makes_a_candidate_and_resume_promotes_it(deployment: Deployment) -> None:
     name = rolled_back(deployment)
     job = deployment.adapted(name)
-    assert job["message"].endswith(", not promoted: the model is held")
+    assert job["message"].endswith("; not promoted: the model is held.")
     made = deployment.version(name, job["version"])
     assert (made["parent"], made["position"], made["state"]) == (1, 250, "candidate")
     assert deployment.champion(name)["version"] == 1
     resumed = deployment.ended(deployment.post(f"/v1/models/{name}/resume")["job"])
-    assert (resumed["version"], resumed["message"]) == (3, "version 3 is at the head already, promoted")
+    assert (resumed["version"], resumed["message"]) == (3, "Version 3 already covers all changes; promoted.")
     assert deployment.champion(name)["version"] == 3
     assert len(deployment.get(f"/v1/models/{name}/versions")["items"]) == 3
 
@@ -62,7 +62,7 @@ def test_an_adaptation_by_hand_makes_a_candidate_and_resume_promotes_it(deployme
 def test_a_retrain_by_hand_makes_candidates(deployment: Deployment) -> None:
     name = rolled_back(deployment, certify="never", tolerance={"relative_bound": 1e-12, "disagreement": 0})
     job = deployment.ended(deployment.post(f"/v1/models/{name}/retrains")["id"])
-    assert job["message"].endswith("not promoted: the model is held")
+    assert job["message"].endswith("; not promoted: the model is held.")
     assert states(deployment, name) == {1: "champion", 2: "superseded", 3: "candidate", 4: "candidate"}
     [comparison] = deployment.get(f"/v1/models/{name}/comparisons")["items"]
     assert (comparison["adapted"], comparison["retrained"], comparison["took_over"]) == (3, 4, True)
@@ -88,7 +88,7 @@ def test_an_erasure_from_a_held_model_is_carried_out_and_the_hold_says_so(deploy
     erase(deployment, person)
     model = deployment.get(f"/v1/models/{name}")
     assert model["champion"] == 3
-    assert model["held"]["why"] == "version 1 was promoted by hand; version 3 was promoted by an erasure"
+    assert model["held"]["reason"] == "version 1 was promoted by hand; version 3 was promoted by an erasure"
     assert states(deployment, name) == {1: "purged", 2: "purged", 3: "champion"}
     truth = fitted(np.concatenate([x[PERSON:], X[:20]]), np.concatenate([y[PERSON:], Y[:20]]))
     assert np.linalg.norm(deployment.weights(name) - truth) <= deployment.champion(name)["certificate"]["bound"] + 1e-4

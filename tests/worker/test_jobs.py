@@ -112,7 +112,7 @@ def test_progress_moves_forward_in_words(deployment: Deployment) -> None:
     shares = [now["progress"] for now in seen]
     assert shares == sorted(shares)
     assert 0 < shares[-1] < 1
-    assert any(word in seen[-1]["message"] for word in ("training: ", "epoch "))
+    assert any(word in seen[-1]["message"] for word in ("Training: ", "epoch "))
     assert seen[-1]["started_at"] >= seen[-1]["created_at"]
     deployment.post(f"/v1/jobs/{job}/cancel")
     deployment.ended(job)
@@ -129,7 +129,7 @@ def test_a_model_deleted_while_its_job_runs_leaves_nothing(deployment: Deploymen
 
     def let_go() -> bool:
         lines = deployment.log_lines("worker")
-        return any(line.get("job") == job and "deleted" in line["event"] for line in lines)
+        return any(line.get("job") == job and line["event"] == "job_lost" for line in lines)
 
     deployment.wait_until(let_go, 15)
     with deployment.database.read() as session:

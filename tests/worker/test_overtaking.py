@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core.database import now
+from core.clock import now
 from core.tables.jobs import Job
 from tests.worker.deployment import Deployment, problem
 from tests.worker.sklearn_oracle import fit
 
 # On the database where writers really meet.
-pytestmark = pytest.mark.parametrize("deployment", ["postgresql"], indirect=True)
+pytestmark = [pytest.mark.timing, pytest.mark.parametrize("deployment", ["postgresql"], indirect=True)]
 
-DIM, DEGREE, N = 9, 4, 2500
+DIM, DEGREE, N = 9, 4, 5000
 """Hundreds of weights: training takes a second, so that there is a moment in which to stop it."""
 
 
@@ -56,10 +56,10 @@ def held(deployment: Deployment, name: str, kind: str) -> Iterator[dict[str, Any
     """A job that stands still in the midst of its training."""
     job: dict[str, Any] = deployment.post(f"/v1/models/{name}/{kind}")
     deployment.wait_until(lambda: deployment.get(f"/v1/jobs/{job['id']}")["state"] == "running")
-    time.sleep(0.2)  # it has looked which examples to train on
+    time.sleep(0.2)  # it has decided by now which examples it trains on
     with deployment.database.write() as session:
         row = session.get_one(Job, job["id"])
-        row.lease_until = now() + timedelta(minutes=1)  # nobody is to take it over
+        row.lease_expires_at = now() + timedelta(minutes=1)  # nobody is to take it over
         assert row.lease_owner is not None, "the training was too short for this test"
         process = int(row.lease_owner.split(":")[-2])
     os.kill(process, signal.SIGSTOP)

@@ -66,14 +66,14 @@ def test_a_day_with_the_pages(chromium: Browser, deployment: Deployment, name: s
         page = sign_in(context, deployment)
         page.on("console", lambda m: troubles.append(m.text) if m.type in ("error", "warning") else None)
         page.get_by_role("link", name=name).click()
-        assert page.locator("svg.chart .line").count() == 3  # adapted, retrained, frozen
+        assert page.locator("#history svg.chart .line").count() == 3  # adapted, retrained, frozen
         assert page.get_by_text("100", exact=True).count()  # pending
         keep(page, "page-model.png", tmp_path)
         cut = "e => e.scrollWidth > e.clientWidth + 1"
         assert page.locator("#promotions .scroll").evaluate(cut) is False
         with deployment.worker_held():
             page.get_by_role("button", name="Adapt").click()
-            page.get_by_text("An adaptation was asked for.").wait_for()
+            page.get_by_text("Adaptation requested.").wait_for()
             assert page.locator("#jobs tr[data-active] progress").count() == 1
             before = page.url
         page.locator("#jobs tbody tr:not([data-active])").first.get_by_text("succeeded").wait_for(timeout=30_000)
@@ -81,14 +81,14 @@ def test_a_day_with_the_pages(chromium: Browser, deployment: Deployment, name: s
         page.locator("#versions").get_by_text("5 champion").wait_for(timeout=30_000)
         assert page.url == before
         page.get_by_role("link", name="Privacy").click()
-        page.get_by_text("Open, by due date").wait_for()
+        page.get_by_text("Open requests").wait_for()
         keep(page, "page-privacy.png", tmp_path)
-        page.get_by_role("link", name="Check the chain").click()
-        page.get_by_text("none missing or altered").wait_for()
+        page.get_by_role("link", name="Verify all").click()
+        page.get_by_text("verified").wait_for()
         with page.expect_request(lambda request: "/privacy" in request.url) as refreshed:
             page.evaluate("refresh()")
         assert "verify" not in refreshed.value.url  # the chain is walked when somebody asks, not all the time
-        page.get_by_text("none missing or altered").wait_for()
+        page.get_by_text("verified").wait_for()
         page.get_by_role("button", name="Sign out").click()
         page.get_by_label("API key").wait_for()
         page.go_back()
@@ -103,11 +103,11 @@ def test_everything_but_the_live_progress_goes_without_javascript(
     with chromium.new_context(java_script_enabled=False) as context:
         page = sign_in(context, deployment, f"/models/{name}")
         assert page.url.endswith(f"/models/{name}")
-        assert page.locator("svg.chart .line").count() == 3
+        assert page.locator("#history svg.chart .line").count() == 3
         page.get_by_role("button", name="Hold").click()
-        page.get_by_text("The model is held:").wait_for()
+        page.get_by_text("The model is held.").wait_for()
         page.get_by_role("button", name="Resume").click()
-        page.get_by_text("The policy is carried out again.").wait_for()
+        page.get_by_text("Automatic adaptations, retrains and promotions are resumed.").wait_for()
         page.get_by_role("button", name="Sign out").click()
         page.get_by_label("API key").wait_for()
 
@@ -121,10 +121,13 @@ def test_pages_fit_a_phone_in_light_and_dark(
         for picture, path in {
             "first": "/",
             "model": f"/models/{name}",
+            "version": f"/models/{name}/versions/1",
             "privacy": "/privacy",
             "in": "/sign-in",
         }.items():
-            page.goto(deployment.url + path)
+            response = page.goto(deployment.url + path)
+            assert response is not None
+            assert response.status == 200
             wide = page.evaluate("document.documentElement.scrollWidth")
             assert wide <= PHONE["width"], f"{path} is {wide} wide"
             ground = page.evaluate("getComputedStyle(document.body).backgroundColor")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core.erasure.purge import withdraw
+from core.lifecycle.withdrawal import withdraw
 from core.models import catalog
 from core.versions.queries import tip_of
 from tests.worker.deployment import Deployment, fitted, problem
@@ -164,7 +164,7 @@ def test_a_retrain_after_a_training_says_why_it_stays_a_candidate(deployment: De
     deployment.add_examples(name, X[:100], Y[:100])
     deployment.adapted(name)
     job = deployment.ended(deployment.post(f"/v1/models/{name}/retrains")["id"])
-    assert job["message"].endswith("; version 1, which was trained for the same examples, stays"), job
+    assert job["message"].endswith("; version 1, which was trained on the same examples, stays in place."), job
     assert (job["version"], deployment.champion(name)["version"]) == (2, 1)
 
 
@@ -196,7 +196,7 @@ def test_outside_tolerance_a_retrain_that_is_better_on_the_holdout_is_promoted(d
     name = outside(deployment)
     comparison = judged(deployment, name, 1)
     assert comparison["loss"]["retrained"] < comparison["loss"]["adapted"]
-    assert (comparison["worse"], comparison["took_over"]) == (None, True)
+    assert (comparison["retrain_is_worse"], comparison["took_over"]) == (None, True)
     assert deployment.champion(name)["version"] == comparison["retrained"]
 
 
@@ -206,7 +206,7 @@ def test_outside_tolerance_a_retrain_that_is_worse_on_the_holdout_stays_a_candid
     loss = comparison["loss"]
     assert loss["retrained"] - loss["adapted"] > 2 * loss["difference_se"] > 0
     assert not comparison["took_over"]
-    assert comparison["worse"].startswith("loss ")
+    assert comparison["retrain_is_worse"].startswith("loss ")
     assert comparison["outcome"] == "the retrained version is worse on the holdout and stays a candidate"
     champion = deployment.champion(name)
     assert (champion["version"], champion["kind"]) == (comparison["adapted"], "adapted")

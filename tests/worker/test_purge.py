@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import numpy as np
 
-from core.database import now
+from core.clock import now
 from core.models import catalog
 from core.tables.versions import Version
 from tests.worker.deployment import Deployment, fitted, problem
@@ -46,7 +46,7 @@ def test_a_version_that_knew_the_person_is_kept_as_long_as_the_policy_says(deplo
     deployment.settled(name)
     assert deployment.get("/v1/receipts/verify")["valid"]
     messages = {job["message"] for job in deployment.get(f"/v1/jobs?model={name}&kind=erase")["items"]}
-    assert "versions purged whose time was over" in messages
+    assert "Versions purged whose retention period had ended." in messages
 
 
 def test_a_second_erasure_does_not_lengthen_the_time_of_a_kept_version(deployment: Deployment) -> None:
@@ -104,7 +104,7 @@ def test_deleting_removed_examples_adapts_nothing(deployment: Deployment) -> Non
     deployment.settled(name)
     assert deployment.champion(name)["position"] == 110, "the policy says that nothing is adapted by itself"
     [job] = deployment.get(f"/v1/jobs?model={name}&kind=erase")["items"]
-    assert job["message"] == "examples deleted that were plainly removed or replaced"
+    assert job["message"] == "Removed and replaced examples deleted."
 
 
 def test_deleting_removed_examples_is_not_kept_from_it_by_an_adaptation_that_fails(deployment: Deployment) -> None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 import numpy as np
 from sqlalchemy import update
 
-from core.database import now
+from core.clock import now
 from core.models import catalog
 from core.tables.ledger import Change
 from tests.worker.deployment import Deployment, fitted, problem
@@ -30,7 +30,13 @@ def test_what_is_too_old_is_removed_forgotten_and_deleted(deployment: Deployment
     assert changed["policy"]["expire"] == "365d"
     deployment.wait_until(lambda: bool(deployment.champion(name)["position"] == 400))
     deployment.settled(name)
-    assert deployment.get(f"/v1/models/{name}")["counts"] == {"train": 200, "holdout": 0, "removed": 100}
+    assert deployment.get(f"/v1/models/{name}")["counts"] == {
+        "train": 200,
+        "holdout": 0,
+        "removed": 100,
+        "quarantined": 0,
+        "unlabelled": 0,
+    }
     version = deployment.champion(name)
     distance = np.linalg.norm(deployment.weights(name) - fitted(x[100:], y[100:]))
     assert (version["kind"], bool(distance <= version["certificate"]["bound"] + 1e-4)) == ("adapted", True)

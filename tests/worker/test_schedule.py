@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -20,6 +19,9 @@ from core.tables.jobs import Job, JobKind
 from tests.worker.deployment import Deployment, problem
 from tests.worker.test_failures import POISON, store
 
+pytestmark = pytest.mark.timing
+
+HOUR = timedelta(hours=1)
 OFF = {"after_changes": None, "every": None}
 X, Y = problem(200)
 TICK = """
@@ -31,7 +33,7 @@ from worker import scheduler
 
 settings = from_environment()
 scheduler.tick(settings, Database(settings), messages.sender(settings.broker))
-assert not {"torch", "core.kprior", "celery.worker"} & set(sys.modules)
+assert not {"torch", "celery.worker"} & set(sys.modules)
 """
 
 
@@ -40,7 +42,7 @@ def watched(deployment: Deployment) -> Iterator[Deployment]:
     """The deployment with a second scheduler."""
     second = deployment.add("worker.scheduler")
     log = deployment.folder / "worker.scheduler.log"
-    deployment.wait_until(lambda: log.read_text().count("scheduler started") == 2)
+    deployment.wait_until(lambda: log.read_text().count("scheduler_started") == 2)
     yield deployment
     second.terminate()
     assert second.wait(10) == 0
@@ -116,24 +118,27 @@ def test_a_model_is_adapted_after_so_many_changes(watched: Deployment) -> None:
 
 
 def test_a_model_is_adapted_when_a_change_is_old_enough(watched: Deployment) -> None:
-    with trained(watched, {"adapt": {**OFF, "every": "1s"}}) as name:
-        asked = time.monotonic()
+    with trained(watched, {"adapt": {**OFF, "every": "1h"}}) as name:
         add(watched, name, 100, 101)
+        watched.let_pass(name, 0.9 * HOUR)
+        watched.wait_for_ticks()
+        assert position(watched, name) == 100
+        watched.let_pass(name, 0.2 * HOUR)
         watched.wait_until(lambda: position(watched, name) == 101, 20)
-        assert time.monotonic() - asked >= 1
-        time.sleep(1)  # it would be due again
+        watched.settled(name)
+        watched.let_pass(name, HOUR)
         watched.wait_for_ticks()
         assert len(jobs(watched, name, "adapt")) == 2
 
 
 def test_missed_due_times_are_caught_up_once_and_nothing_is_retrained_for_nothing(watched: Deployment) -> None:
-    with trained(watched, {"retrain": {"every": "1s"}}) as name:
+    with trained(watched, {"retrain": {"every": "1h"}}) as name:
         with schedulers_held(watched):
             add(watched, name, 100, 110)
-            time.sleep(2.1)
+            watched.let_pass(name, 2.1 * HOUR)
         watched.wait_until(lambda: len(jobs(watched, name, "retrain")) > 0, 20)
         watched.settled(name)
-        time.sleep(1)  # it would be due again
+        watched.let_pass(name, HOUR)
         watched.wait_for_ticks()
         assert [job["state"] for job in jobs(watched, name, "retrain")] == ["succeeded"]
         [comparison] = watched.get(f"/v1/models/{name}/comparisons")["items"]
@@ -141,19 +146,17 @@ def test_missed_due_times_are_caught_up_once_and_nothing_is_retrained_for_nothin
 
 
 def test_each_due_time_is_met_once(watched: Deployment) -> None:
-    with trained(watched, {"retrain": {"every": "1s"}}) as name:
-        for i in range(100, 125):
-            add(watched, name, i, i + 1)
-            time.sleep(0.1)
-        watched.settled(name)
+    with trained(watched, {"retrain": {"every": "1h"}}) as name:
+        for i in range(3):
+            add(watched, name, 100 + i, 101 + i)
+            watched.let_pass(name, HOUR)
+            watched.wait_until(lambda i=i: len(jobs(watched, name, "retrain")) > i, 20)
+            watched.settled(name)
         with watched.database.read() as session:
             model = catalog.find(session, name, None)
             retrains = select(Job.due_at).where(Job.model_id == model.id, Job.kind == JobKind.RETRAIN)
             due = sorted(at for at in session.scalars(retrains) if at is not None)
-        assert len(due) >= 2
-        assert len(set(due)) == len(due)
-        assert all((at - model.created_at) % timedelta(seconds=1) == timedelta() for at in due)
-        assert len(due) <= (due[-1] - due[0]) // timedelta(seconds=1) + 1
+        assert due == [model.created_at + i * HOUR for i in (1, 2, 3)]
 
 
 POWERS = {"input": {"kind": "vector", "dim": 1}, "architecture": {"kind": "linear", "degree": 10}}

@@ -114,7 +114,8 @@ def test_other_columns_with_examples_removals_and_a_regularizer_in_one_job(deplo
     # columns that go, and values that merge
     any_plan = {"name": "plan", "type": "category", "values": ["any"], "other": False}
     merge = {"free": "any", "paid": "any", "trial": "any"}
-    deployment.post(f"/v1/models/{name}/changes", {"input": table(YEARS, {**any_plan, "merge": merge})})
+    less_wide = {"input": table(YEARS, {**any_plan, "merge": merge}), "drop_columns": ["visits"]}
+    deployment.post(f"/v1/models/{name}/changes", less_wide)
     deployment.settled(name)
     version = deployment.champion(name)
     less = [{"years": row["years"], "plan": "any"} for row in [*kept, *new]]
@@ -212,6 +213,58 @@ def test_a_column_whose_unit_was_missed_is_measured_by_the_next_retrain(deployme
     deployment.settled(name)
     assert deployment.champion(name)["kind"] == "trained"
     assert deployment.state(name).predictor.encoder.scale.tolist()[1] == 8192
+
+
+@pytest.mark.both_databases
+def test_a_dropped_column_returns_and_the_model_is_what_a_fit_of_all_columns_gives(deployment: Deployment) -> None:
+    name, (rows, y) = deployment.new_model(input=table(AGE, PLAN), policy={"certify": "always"}), people(400)
+    send(deployment, name, rows[:300], y[:300].tolist())
+    deployment.adapted(name)
+
+    def change(**columns: Any) -> None:
+        deployment.post(f"/v1/models/{name}/changes", columns)
+        deployment.settled(name)
+
+    def is_fitted(expected: list[Row], labels: Any, columns: list[Row]) -> bool:
+        truth = fitted(encoded(deployment, name, expected, columns), labels, DELTA)
+        certificate = deployment.champion(name)["certificate"]
+        assert certificate["relative"] <= 0.01
+        return bool(np.linalg.norm(deployment.weights(name) - truth) <= certificate["bound"] + 1e-5)
+
+    change(drop_columns=["age"])
+    assert is_fitted([{"plan": row["plan"]} for row in rows[:300]], y[:300], [PLAN])
+    send(deployment, name, [{"plan": row["plan"]} for row in rows[300:350]], y[300:350].tolist(), first=300)
+    deployment.adapted(name)
+    change(add_columns=[AGE])
+    version = deployment.champion(name)
+    assert version["method"] == "retrain"  # the sums of the version without the column do not contain its values
+    lacking = [*rows[:300], *({**row, "age": None} for row in rows[300:350])]
+    assert is_fitted(lacking, y[:350], [AGE, PLAN])
+    assert deployment.datasets_agree(name)
+    # and it goes on from there
+    send(deployment, name, rows[350:], y[350:].tolist(), first=350)
+    deployment.remove(name, range(20))
+    deployment.settled(name)
+    assert deployment.champion(name)["method"] == "kprior"
+    assert is_fitted([*lacking, *rows[350:]][20:], y[20:], [AGE, PLAN])
+    assert deployment.datasets_agree(name)
+
+
+def test_a_column_that_is_dropped_and_restored_before_a_job_costs_nothing(deployment: Deployment) -> None:
+    name, (rows, y) = deployment.new_model(input=table(PLAN, AGE), policy={"certify": "always"}), people(300)
+    send(deployment, name, rows[:250], y[:250].tolist())
+    deployment.adapted(name)
+    with deployment.worker_held():
+        deployment.post(f"/v1/models/{name}/changes", {"drop_columns": ["age"]})
+        send(deployment, name, [{"plan": row["plan"]} for row in rows[250:]], y[250:].tolist(), first=250)
+        deployment.post(f"/v1/models/{name}/changes", {"add_columns": [AGE]})
+    deployment.settled(name)
+    version = deployment.champion(name)
+    assert (version["kind"], version["method"]) == ("adapted", "kprior")
+    lacking = [*rows[:250], *({**row, "age": None} for row in rows[250:])]
+    truth = fitted(encoded(deployment, name, lacking, [AGE, PLAN]), y, DELTA)
+    assert np.linalg.norm(deployment.weights(name) - truth) <= version["certificate"]["bound"] + 1e-5
+    assert deployment.datasets_agree(name)
 
 
 def test_a_person_from_before_the_change_is_erased(deployment: Deployment) -> None:

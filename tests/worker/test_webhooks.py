@@ -8,7 +8,8 @@ from datetime import timedelta
 from typing import Any
 
 from amend import Client
-from core.database import now, utc_text
+from core.clock import now
+from core.database import utc_text
 from tests.receiver import Receiver, is_signed, receiving
 from tests.worker.deployment import Deployment, problem
 from tests.worker.erasure_helpers import erase, train_with_person
@@ -89,7 +90,7 @@ def test_a_webhook_is_tried_out_with_the_client(deployment: Deployment) -> None:
         assert headers["webhook-id"] == sent.id
         assert is_signed(webhook.secret, headers, body)
         receiver.status = 500
-        assert client.test_webhook(webhook).error == "answered 500"
+        assert client.test_webhook(webhook).error == "The receiver returned 500."
         assert [one.state for one in client.deliveries(webhook)] == ["given_up", "delivered"]
         assert webhook.id in [one.id for one in client.webhooks()]
         client.delete_webhook(webhook)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from tests.worker.deployment import Deployment, problem
 from tests.worker.test_failures import POISON, store
+
+pytestmark = pytest.mark.timing
 
 REQUEST = "asked-for-by-a-test"
 
@@ -21,7 +24,7 @@ def test_lines_of_a_job_carry_the_id_of_the_request_that_made_it_due(deployment:
         lambda: len([line for line in deployment.log_lines("worker") if line.get("job") == job]) >= 2, 5
     )
     lines = [line for line in deployment.log_lines("worker") if line.get("job") == job]
-    assert [line["event"] for line in lines] == ["job started", "job succeeded"]
+    assert [line["event"] for line in lines] == ["job_started", "job_succeeded"]
     assert {line["request_id"] for line in lines} == {REQUEST}
     assert {line["model"] for line in lines} == {name}
     assert any(line.get("request_id") == REQUEST for line in deployment.log_lines("service"))
@@ -48,6 +51,9 @@ def test_no_log_holds_values_ids_or_subjects(deployment: Deployment) -> None:
 
 
 def test_the_log_of_a_worker_is_json_from_its_first_job_on(deployment: Deployment) -> None:
+    name = deployment.new_model()
+    deployment.add_examples(name, *problem(100))
+    deployment.adapted(name)
     lines = (deployment.folder / "worker.log").read_text().splitlines()
-    started = next(i for i, line in enumerate(lines) if "job started" in line)
+    started = next(i for i, line in enumerate(lines) if "job_started" in line)
     assert all(line.startswith("{") for line in lines[started:])

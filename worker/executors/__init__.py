@@ -1,1 +1,1 @@
-"""Where the long work of jobs is computed: passes over the examples, and trainings of networks."""
+"""Where the long computations of jobs run: passes over the examples, and training of networks."""

@@ -1,6 +1,6 @@
-"""The interface between jobs and where their long work is computed: adding up a pass, and training a network.
+"""The interface for long computations of jobs: summing a pass, and training a network.
 
-`worker.reading` asks for the first and `worker.versions.builder` for the second; neither knows where it is computed.
+`worker.reading` uses the first and `worker.versions.builder` the second; neither knows where it is computed.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ if TYPE_CHECKING:
 
 
 class Executor(ABC):
-    """Computes what a job asks for. The result is the same wherever that is."""
+    """Runs computations for a job. The result does not depend on where they run."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go, after a job, of what is not needed until the next one."""
+        """Release, after a job, resources that are not needed until the next one."""
 
     @abstractmethod
     def is_distributed(self, reading: Reading, total: Accumulator) -> bool:
-        """Whether several processes would add this up: then it is worth more than rows that are kept here."""
+        """Whether several processes would compute this sum: faster than this process, even with rows in memory."""
 
     @abstractmethod
     def reduce(self, reading: Reading, total: A) -> A:
-        """Add up all shards of a pass into an empty accumulator, which is returned.
+        """Sum all shards of a pass into an empty accumulator, which is returned.
 
-        Each shard is added up from zero, and they are merged in the ledger's order, so that the bits are those of one
-        process.
+        Each shard is summed from zero, and shards are merged in the order of the ledger, so that the result is
+        bitwise the same as in one process.
         """
 
     @abstractmethod
     def solver_for(self, snapshot: ModelSnapshot) -> Solve:
-        """What minimises the objective of all of a model's examples, as `solve` does: it trains networks."""
+        """A function like `solve` that minimises the objective over all examples of a model; it trains networks."""
 
 
 class InProcess(Executor):

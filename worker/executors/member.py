@@ -1,10 +1,8 @@
-"""One of the processes that train a network together, wherever it is: what it is told, and what it answers.
+"""One of the processes that train a network together: its request and its response.
 
-Each reads all examples and draws the same minibatches, computes the gradient of its part, and adds it to the others'.
-Knows nothing of who placed it (`ray_training.py`), which asks from another thread how far it is.
+Each member reads all examples and draws the same minibatches, computes the gradient of its part, and adds it to the
+others'. It does not depend on Ray: `ray_training.py` places the members and polls them from another thread.
 """
-
-from __future__ import annotations
 
 import os
 import socket
@@ -23,17 +21,17 @@ from core.kprior.model.spec import Spec
 from core.kprior.objective.objective import Objective
 from core.kprior.objective.terms import Term
 from core.kprior.solvers.adam import adam
-from core.kprior.solvers.checkpoint import Checkpoint
+from core.kprior.solvers.checkpoint import Checkpoint, Checkpoints
 from core.ledger import passes
 from worker.executors.shard import ProcessContext
 
 TIMEOUT = timedelta(minutes=30)
-"""For members that read the examples more slowly than others. One whose process is gone is noticed at once; one that
-the others cannot reach, though the head can, only then."""
+"""Leaves time for members that read the examples more slowly. A lost process is noticed at once; a member that only the
+other members cannot reach is noticed after this time."""
 
 
 class TrainingRequest(TypedDict):
-    """What all members are told."""
+    """The request that all members receive."""
 
     model: int
     spec: Spec
@@ -44,7 +42,7 @@ class TrainingRequest(TypedDict):
 
 
 class Team:
-    """By torch.distributed: NCCL between GPUs, Gloo between CPUs."""
+    """A group of members that sums by torch.distributed: NCCL between GPUs, Gloo between CPUs."""
 
     def __init__(self, rank: int, world: int, address: str, device: torch.device) -> None:
         self.rank, self.world = rank, world
@@ -60,9 +58,9 @@ class Team:
 
 
 def interface_towards(address: str) -> str:
-    """The network interface of this host that leads to where the members meet.
+    """The network interface of this host that leads to the address where the members meet.
 
-    Gloo would take the one that has the host's name: on Debian that is the loopback, where no other host finds it.
+    Gloo would use the interface of the host name, which on Debian is the loopback, where other hosts cannot reach it.
     """
     host, _, port = address.rpartition(":")
     with socket.socket(type=socket.SOCK_DGRAM) as probe:
@@ -73,29 +71,29 @@ def interface_towards(address: str) -> str:
 
 
 class Member:
-    """One member; its process does nothing else, and ends with it."""
+    """One member, in a process of its own."""
 
     def __init__(self) -> None:
         self.passes, self.fraction, self.phrase = 0, 0.0, ""
         self.last: Checkpoint | None = None
 
     def find_port(self) -> int:
-        """Where the others can meet this one."""
+        """A free port where the other members can reach this one."""
         with socket.socket() as free:
             free.bind(("", 0))
             return int(free.getsockname()[1])
 
     def status(self) -> tuple[int, float, str, int]:
-        """How many backward passes were made, a fraction of 0..1 and a phrase, and how many epochs are done."""
+        """The number of backward passes, the progress as a fraction in 0..1 and a phrase, and the number of epochs."""
         return self.passes, self.fraction, self.phrase, 0 if self.last is None else self.last.epoch
 
     def checkpoint(self) -> bytes:
-        """Where the training stood after the last epoch that is done."""
+        """The checkpoint after the last complete epoch."""
         assert self.last is not None
         return self.last.to_bytes()
 
     def train(self, request: bytes, rank: int, world: int, address: str, checkpoint: bytes | None) -> bytes | None:
-        """The weights and the cost; None if this member is not of the same kind as the asker."""
+        """The weights and the cost; None if this member's signature differs from the requester's."""
         header, tensors = unpack(request)
         asked = cast(TrainingRequest, header)
         context = ProcessContext.of_this_process(asked["signature"][2])
@@ -104,7 +102,7 @@ class Member:
         torch.set_num_threads(asked["threads"])
         try:
             return self.solve(context, asked, tensors, rank, world, address, checkpoint)
-        except SolverError as error:  # which each of them comes upon
+        except SolverError as error:  # all members raise the same error
             return pack({"error": str(error)}, {})
 
     def solve(
@@ -127,7 +125,8 @@ class Member:
         team = Team(rank, world, address, device) if world > 1 else None
         resume = None if checkpoint is None else Checkpoint.from_bytes(checkpoint)
         keep = self.keep_checkpoint if rank == 0 else None
-        found = adam(objective, tensors["start"], training, cost, self.note_progress, self.watch, team, resume, keep)
+        checkpoints = Checkpoints(resume, keep)
+        found = adam(objective, tensors["start"], training, cost, self.note_progress, self.watch, team, checkpoints)
         if team is not None:
             distributed.destroy_process_group()
         return pack({"cost": asdict(cost), "converged": found.converged}, {"w": found.w})
@@ -146,7 +145,7 @@ class Member:
 def describe_training(
     where: tuple[int, Spec, int], signature: list[str], objective: Objective, start: Tensor, training: Training
 ) -> bytes:
-    """What members are told: they read the examples themselves."""
+    """The request for the members, which read the examples themselves."""
     model, spec, at = where
     request: TrainingRequest = {
         "model": model,

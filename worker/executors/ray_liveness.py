@@ -1,6 +1,4 @@
-"""Whether a Ray cluster still answers. Knows nothing of Ray but how its server begins to speak."""
-
-from __future__ import annotations
+"""Whether a Ray cluster still responds, determined from the first bytes that its server sends."""
 
 import os
 import socket
@@ -10,19 +8,19 @@ from urllib.parse import urlsplit
 DEFAULT_PORT = 6379
 """Ray's own default."""
 SETTINGS_FRAME = b"\x04"
-"""The kind of the frame with which a server of HTTP/2 begins."""
+"""The type of the first frame that an HTTP/2 server sends."""
 PROBE_SECONDS = 2.0
-"""Seconds between two questions whether the cluster is there, and for which an answer is waited for."""
+"""Interval between probes of the cluster, and timeout of each probe."""
 
 
 class Silence:
-    """For how long a cluster has brought nothing new of a pass."""
+    """Measures for how long a cluster has made no progress with a pass."""
 
     def __init__(self) -> None:
         self.reached, self.since = 0, time.monotonic()
 
     def seconds(self, reached: int) -> float:
-        """With so many shards added up, here or there."""
+        """Seconds since the number of finished shards last grew; `reached` is the current number."""
         now = time.monotonic()
         if reached > self.reached:
             self.reached, self.since = reached, now
@@ -30,7 +28,7 @@ class Silence:
 
 
 def answers_at(address: str) -> bool:
-    """Whether Ray listens there, and is not stuck: its server speaks first, unless it waits for TLS."""
+    """Whether Ray listens at an address and is not stuck: its server sends first, unless it waits for TLS."""
     place = urlsplit(address if "://" in address else f"ray://{address}")
     try:
         with socket.create_connection(

@@ -1,8 +1,8 @@
-"""One network trained by processes on several nodes of a Ray cluster: they are placed, watched, and begun again.
+"""Training one network by processes on several nodes of a Ray cluster: places, watches and restarts them.
 
-Plain actors in a placement group, all of them or none, so that two trainings cannot each hold half of what both need.
-After each epoch the driver fetches where the training stands, and keeps it in memory: weights that know people who may
-be erased lie in no file. A member that is lost takes the others along; the next ones go on from the last epoch.
+The members are actors in a placement group, so that two trainings cannot each hold half of what both need. After each
+epoch the driver fetches a checkpoint and keeps it in memory, never in a file, because its weights may depend on people
+who are erased later. If a member is lost, all are stopped, and new ones continue from the last checkpoint.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from core.kprior.data.codec import unpack
 from core.kprior.objective.objective import Objective
 from core.kprior.solvers import Progress, Solution, Watch
 from core.kprior.solvers.adam import adam
-from core.kprior.solvers.checkpoint import Checkpoint
+from core.kprior.solvers.checkpoint import Checkpoint, Checkpoints
 from worker.executors.member import Member, describe_training
 from worker.executors.shard import sign
 
@@ -36,23 +36,23 @@ if TYPE_CHECKING:
 log = structlog.get_logger("worker")
 
 POLL_SECONDS = 0.2
-"""Seconds between two looks at the members."""
+"""Interval between polls of the members."""
 MAX_ATTEMPTS = 3
-"""How often members are placed in vain, with no epoch in between, before one process does it all."""
+"""Failures in a row, without a complete epoch, after which one process trains alone."""
 SILENCE_SECONDS = 60.0
-"""Seconds without an answer after which a member is lost."""
+"""Seconds without a response after which a member is considered lost."""
 
 
 class ClusterShrunk(Exception):
-    """The cluster has not as many processors any more as there were to be members."""
+    """The cluster has fewer processors than the training needs."""
 
 
 class MemberRefused(Exception):
-    """The members are not of the same kind as this process."""
+    """The signature of a member differs from this process's."""
 
 
 class RayTraining:
-    """One training; in this process from where it stands, if the cluster is lost."""
+    """One training, which this process continues from the last checkpoint if the cluster is lost."""
 
     def __init__(
         self, executor: OnRay, objective: Objective, start: Tensor, training: Training, progress: Progress, watch: Watch
@@ -73,13 +73,14 @@ class RayTraining:
                     continue
                 except RayError as error:
                     failures = 1 if self.epochs > before else failures + 1
-                    log.warning("a training on Ray is begun again where it stood", epoch=self.epochs, exc_info=error)
+                    log.warning("ray_training_restarted", epoch=self.epochs, exc_info=error)
         except MemberRefused:
-            log.warning("a node of Ray has another version, processor, secret or database")
-        log.warning("a network is trained by one process, since several could not", epoch=self.epochs)
+            log.warning("ray_node_mismatched")
+        log.warning("ray_training_abandoned", epoch=self.epochs)
         resume, spent = None if self.checkpoint is None else Checkpoint.from_bytes(self.checkpoint), Cost()
         progress = self.executor.say_alone(self.progress)
-        found = adam(self.objective, self.start, self.training, spent, progress, self.watch, resume=resume)
+        given = (self.objective, self.start, self.training, spent, progress, self.watch)
+        found = adam(*given, checkpoints=Checkpoints(resume))
         add_cost(cost, spent)
         return found
 
@@ -97,7 +98,7 @@ class RayTraining:
 
     @contextmanager
     def place_members(self, world: int) -> Iterator[tuple[list[Any], str]]:
-        """The members and where the first of them is, once there is room for all; they are gone afterwards."""
+        """The members and the host of the first one, once there is room for all; they are killed afterwards."""
         resources = self.executor.resources(self.executor.training_device())
         bundle = {name.removeprefix("num_").removesuffix("s").upper(): size for name, size in resources.items() if size}
         group = placement_group([bundle] * world, strategy="SPREAD")
@@ -105,15 +106,15 @@ class RayTraining:
         try:
             ready = group.ready()
             while not ray.wait([ready], timeout=POLL_SECONDS)[0]:
-                self.progress(0.0, f"waiting for {world} processors of Ray")
+                self.progress(0.0, f"Waiting for {world} processors of Ray")
                 if self.executor.is_lost() or self.executor.members() < world:
                     raise ClusterShrunk
             host = address_of(placement_group_table(group)["bundles_to_node_id"].get(0))
-            if host is None:  # lost as soon as it was there
+            if host is None:  # lost right after it was placed
                 raise ClusterShrunk
             for rank in range(world):
                 place = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=rank)
-                # one thread trains, another answers
+                # one thread trains, another responds to polls
                 actor = ray.remote(Member).options(max_concurrency=2, scheduling_strategy=place, **resources)
                 members.append(actor.remote())
             yield members, host
@@ -126,7 +127,7 @@ class RayTraining:
                     remove_placement_group(group)
 
     def run(self, members: list[Any], host: str, request: Any) -> bytes:
-        """What the first member answers; RayError as soon as any of them is lost."""
+        """The result of the first member. Raises RayError as soon as any member is lost."""
         first, world = members[0], len(members)
         address = f"{host}:{self.ask(first.find_port.remote())}"
         answers = [m.train.remote(request, rank, world, address, self.checkpoint) for rank, m in enumerate(members)]
@@ -134,7 +135,7 @@ class RayTraining:
         while waiting:
             done, waiting = ray.wait(waiting, timeout=POLL_SECONDS)
             for answer in done:
-                if ray.get(answer) is None:  # or it raises what became of it
+                if ray.get(answer) is None:  # or it raises the member's error
                     raise MemberRefused
             if waiting:
                 self.poll(first, world)
@@ -142,7 +143,7 @@ class RayTraining:
         return found
 
     def poll(self, first: Any, world: int) -> None:
-        """Tell how far it is, and fetch what an epoch has brought."""
+        """Report the progress, and fetch the checkpoint after each epoch."""
         self.require_wanted()
         self.passes, fraction, phrase, epochs = self.ask(first.status.remote())
         if epochs > self.epochs:
@@ -151,21 +152,21 @@ class RayTraining:
             self.progress(fraction, f"{phrase}, {world} processes on Ray")
 
     def ask(self, answer: Any) -> Any:
-        """What a member answers; RayError if it does not."""
+        """The response of a member. Raises RayError if there is none."""
         end = time.monotonic() + SILENCE_SECONDS
         while not ray.wait([answer], timeout=POLL_SECONDS)[0] and time.monotonic() < end:
             self.require_wanted()
         return ray.get(answer, timeout=0)
 
     def require_wanted(self) -> None:
-        """ClusterShrunk if the cluster is lost; whatever the job raises if it must stop."""
+        """Raise ClusterShrunk if the cluster is lost, or the job's own error if it must stop."""
         self.watch(self.passes, self.start)
         if self.executor.is_lost():
             raise ClusterShrunk
 
 
 def address_of(node: str | None) -> str | None:
-    """The address of a node; None if there is no such node any more."""
+    """The address of a node; None if the node no longer exists."""
     return next((str(each["NodeManagerAddress"]) for each in ray.nodes() if each["NodeID"] == node), None)
 
 

@@ -1,6 +1,6 @@
-"""One shard of a pass, added up by another process: what it is told, and what it answers.
+"""One shard of a pass, summed by another process: its request and its response.
 
-Knows nothing of who carries the bytes (`on_ray.py`). For the next shard it keeps a connection and what it was told, and
+It does not depend on Ray (`on_ray.py` transports the bytes). Between shards it keeps a connection and the request, but
 no rows.
 """
 
@@ -19,7 +19,7 @@ from core.kprior.data.codec import join_groups, pack, take_group, unpack
 from core.kprior.model.spec import Spec
 from core.kprior.passes.accumulator import Accumulator, accumulator_of, add_chunks, config_of
 from core.ledger.digest import Digest
-from core.ledger.holdout import SampledRows
+from core.ledger.holdout_sample import SampledRows
 from core.ledger.passes import Pass, read_in_force
 from core.settings import Settings, from_environment
 from core.tables.bookkeeping import Metadata
@@ -27,7 +27,7 @@ from core.versions import store_identity
 
 
 class PassRequest(TypedDict):
-    """What is the same for all shards of a pass: which rows to read, and what to add up."""
+    """The request for all shards of a pass: which rows to read, and what to sum."""
 
     model: int
     spec: Spec
@@ -39,8 +39,8 @@ class PassRequest(TypedDict):
 
 
 def sign(settings: Settings, database: Database, device: str) -> list[str]:
-    """By what sums are added up, and of what: another processor or version would give other bits, another secret
-    another digest, and another database other rows."""
+    """Identifies what a sum depends on: another processor or version would change bits, another secret the digest, and
+    another database the rows."""
     key = hashlib.sha256(settings.secret).digest()
     secret = hashlib.blake2b(b"the same secret", key=key, digest_size=16).hexdigest()
     with database.read() as session:
@@ -51,7 +51,7 @@ def sign(settings: Settings, database: Database, device: str) -> list[str]:
 
 @dataclass(frozen=True)
 class ProcessContext:
-    """What a process has of its own, as workers have it: settings, secrets and the database that they name."""
+    """Settings, database and signature of a process, read from its own environment."""
 
     settings: Settings
     database: Database
@@ -67,7 +67,7 @@ class ProcessContext:
 
 
 def describe_pass(data: Pass | SampledRows, total: Accumulator, signature: list[str]) -> bytes:
-    """What those who add up its shards are told."""
+    """The request for a pass, as bytes."""
     config, tensors = config_of(total)
     groups = {"asked": tensors}
     if isinstance(data, SampledRows):
@@ -84,7 +84,7 @@ def describe_pass(data: Pass | SampledRows, total: Accumulator, signature: list[
 
 
 def add_shard(request: bytes, start: int, stop: int) -> bytes | None:
-    """The sums over one shard, a range of the data's span; None if they would not be those of the asker."""
+    """The sums over one shard, a range of the data's span; None if the signature differs from the requester's."""
     found = read_request(request)
     if found is None:
         return None
@@ -92,15 +92,15 @@ def add_shard(request: bytes, start: int, stop: int) -> bytes | None:
     return pack({}, add_chunks(data.narrow(range(start, stop)), total.empty()).sums())
 
 
-@lru_cache(maxsize=1)  # shards of one pass come one after the other
+@lru_cache(maxsize=1)  # shards of one pass arrive one after the other
 def read_request(request: bytes) -> tuple[Pass | SampledRows, Accumulator] | None:
-    """Which rows, and what to add up; None if it would not be added up as the asker does."""
+    """The rows to read and the accumulator; None if the signature differs from the requester's."""
     header, tensors = unpack(request)
     asked = cast(PassRequest, header)
     context = ProcessContext.of_this_process(asked["signature"][2])
     if context.signature != asked["signature"]:
         return None
-    torch.set_num_threads(asked["threads"])  # another number would add up in another order
+    torch.set_num_threads(asked["threads"])  # another number would sum in another order
     where = context.database, asked["model"], asked["spec"], asked["at"]
     sample = take_group(tensors, "sample")
     data = SampledRows(*where, sample["positions"].numpy()) if sample else read_in_force(*where)

@@ -1,30 +1,32 @@
-"""The job `adapt`: from the tip and the changes after it to a version at the head."""
-
-from __future__ import annotations
+"""The job `adapt`: creates a version at the head from the tip and the changes after it."""
 
 from functools import partial
 
 from sqlalchemy.orm import Session
 
-from core.erasure.purge import withdraw
 from core.errors import Conflict
-from core.jobs import holds, leases
+from core.jobs import leases
 from core.jobs.leases import JobLost
+from core.lifecycle.withdrawal import withdraw
 from core.tables.jobs import JobState
 from core.tables.models import Model
-from core.tables.versions import Version
-from core.tracking.descriptions import describe_span
-from core.versions import history, imports
+from core.tables.versions import Version, VersionKind
+from core.tracking.formats import describe_span
+from core.versions import imports
 from core.versions.history import VersionDraft
+from core.versions.promotion import Requester, request_promotion, set_tip
 from core.versions.queries import find_version, newest_number
 from worker.attempt import JobAttempt, Outdated
-from worker.versions.candidates import next_version
+from worker.versions.gate import judge_draft
+from worker.versions.method_choice import next_version
 from worker.versions.recording import record_version
+from worker.versions.rejection import record_rejection, warn_about
 from worker.versions.snapshot import ModelSnapshot
+from worker.versions.test_then_train import NewExamplesScored, score_new_examples
 
 
 def adapt(attempt: JobAttempt) -> None:
-    """Bring the model to its head, and promote the new version if the policy says so."""
+    """Create a version at the head, and promote it if the policy says so."""
     while True:
         with attempt.context.database.read() as session:
             model = session.get(Model, attempt.model_id)
@@ -32,67 +34,79 @@ def adapt(attempt: JobAttempt) -> None:
                 raise JobLost
             snapshot = ModelSnapshot.of(attempt.context, session, model, model.head)
             ever_trained = newest_number(session, model.id) > 0
-        if snapshot.tip is not None and snapshot.tip.position == snapshot.at and not snapshot.unproven:
+        if snapshot.tip is not None and snapshot.is_covered and not snapshot.unproven:
             if conclude_at_head(attempt, snapshot.tip.number):
                 return
             continue
         if snapshot.count == 0:
             if not ever_trained:
-                raise Conflict("nothing_to_train_on", "The model has no training examples in force.")
+                raise Conflict("nothing_to_train_on", "The model has no training examples. Add examples first.")
             if conclude_withdrawn(attempt):
                 return
             continue
         try:
-            draft = next_version(attempt, snapshot)
-            record_version(attempt, draft, partial(settle, snapshot, draft))
-            return
+            scored = score_new_examples(snapshot)
+            draft = judge_draft(snapshot, next_version(attempt, snapshot))
+            if not draft.rejected:
+                record_version(attempt, snapshot, draft, partial(settle, snapshot, draft, scored))
+                return
+            if record_rejection(attempt, snapshot, draft, scored):
+                return
         except Outdated:
             continue
 
 
 def conclude_withdrawn(attempt: JobAttempt) -> bool:
-    """Withdraw the model, since no training example is left; returns False if there are some again."""
+    """Withdraw the model because no training examples are left; returns False if there are some again."""
     with attempt.write() as (session, job, model):
         if model.train_count:
             return False
         withdraw(session, model)
-        message = "no training example is left: the model is withdrawn, and trained anew when there are some"
+        message = "No training examples are left: the model is withdrawn until there are new ones."
         leases.end(job, JobState.SUCCEEDED, message)
     return True
 
 
 def conclude_at_head(attempt: JobAttempt, number: int) -> bool:
-    """End the job without a new version, and promote the tip if it was not yet; returns False if the tip changed."""
+    """End the job without a new version, after promoting the tip if it should be; returns False if the tip changed."""
     with attempt.write() as (session, job, model):
         if model.tip != number:
             return False
-        message = f"version {number} is at the head already"
-        if model.champion != number and history.promotes(model):
-            history.promote(session, model, find_version(session, model, number), by="policy")
-            message += ", promoted"
+        decision = request_promotion(session, model, find_version(session, model, number), Requester.POLICY)
         job.version = number
-        leases.end(job, JobState.SUCCEEDED, message)
+        message = f"Version {number} already covers all changes"
+        leases.end(job, JobState.SUCCEEDED, f"{message}; promoted." if decision.promoted else f"{message}.")
     return True
 
 
-def settle(snapshot: ModelSnapshot, draft: VersionDraft, session: Session, model: Model, version: Version) -> str:
+def settle(
+    snapshot: ModelSnapshot,
+    draft: VersionDraft,
+    scored: NewExamplesScored,
+    session: Session,
+    model: Model,
+    version: Version,
+) -> str:
     """Make the new version the tip, and promote it if the policy says so; returns the job's message."""
     if model.tip != (snapshot.tip.number if snapshot.tip else None):
         raise Outdated
-    model.tip = version.number
+    set_tip(model, version)
+    scored.record(session, model, version.job_id)
     imports.drop(session, model.id)
-    message = f"version {version.number}, {version.kind} for {describe_span(draft.since + 1, draft.position)}"
-    if draft.method == "imported":
-        message += " from imported weights"
-    if draft.method == "warm":
-        message += " by a warm descent on all examples"
+    decision = request_promotion(session, model, version, Requester.POLICY)
+    if snapshot.tip is not None and snapshot.tip.position < model.accepted_position <= draft.position:
+        model.confirmed = version.number
+    warn_about(session, model, version)
+    return f"{describe_draft(version, draft)}; {decision.reason}."
+
+
+def describe_draft(version: Version, draft: VersionDraft) -> str:
+    """How a version was made, without the full stop: "Version 3 adapted to changes 11-20"."""
     if draft.since == draft.position:
-        message = f"version {version.number}, certified at position {draft.position}"
-    if draft.why:
-        message += f", because {draft.why}"
-    if history.promotes(model):
-        history.promote(session, model, version, by="policy")
-        message += ", promoted"
-    elif model.held_at is not None:
-        message += f", {holds.NOT_PROMOTED}"
-    return message
+        made = f"certified at position {draft.position}"
+    elif version.kind is VersionKind.ADAPTED:
+        made = f"adapted to {describe_span(draft.since + 1, draft.position)}"
+    else:
+        made = f"trained on {describe_span(draft.since + 1, draft.position)}"
+    by = {"imported": " from imported weights", "warm": " by a warm start on all examples"}.get(draft.method, "")
+    return f"Version {version.number} {made}{by}" + (f" because {draft.why.rstrip('.')}" if draft.why else "")

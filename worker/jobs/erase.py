@@ -1,41 +1,34 @@
 """The job `erase`: makes a model forget people, deletes their data, and verifies that it is gone.
 
-One job serves all open erasures of the model. Each step can be repeated: after a crash, another attempt finds what was
-done already. Examples that were removed without an erasure are deleted on the way.
+One job processes all open erasures of the model. Every step can be repeated after a crash. The job also deletes
+examples that were removed without an erasure.
 """
-
-from __future__ import annotations
 
 from dataclasses import replace
 
 from sqlalchemy.orm import Session
 
 from core.erasure import queries, receipts, report, requests, states
-from core.erasure.purge import (
-    delete_examples,
-    discard,
-    find_traces,
-    purge_removed,
-    purge_versions,
-    versions_to_purge,
-    withdraw,
-)
-from core.erasure.queries import open_parts, verified_parts
+from core.erasure.purge import delete_examples, delete_pending, find_traces, purge_versions, vacuum_database
+from core.erasure.queries import verified_parts
 from core.erasure.receipt_text import CACHES, Trace, count_of
 from core.erasure.report import Deleted
-from core.erasure.vacuum import mark_vacuum_due, vacuum_if_due, vacuum_now
 from core.errors import Conflict, Unavailable
 from core.jobs import leases, queue
 from core.kprior import State
+from core.lifecycle.removed_examples import purge_removed
+from core.lifecycle.withdrawal import withdraw
 from core.models.policy import policy_of
 from core.tables.erasures import Erasure, ErasureState, Part
 from core.tables.jobs import JobKind, JobState
 from core.tables.models import Model
 from core.tables.versions import Version, VersionKind
+from core.vacuum import mark_vacuum_due, vacuum_if_due
 from core.versions import history, orphans
-from core.versions.knowledge import has_forgotten, is_proven
+from core.versions.erased_examples import has_forgotten, made_after_request, open_parts
 from core.versions.orphans import find_strays, sweep
-from core.versions.queries import champion_of, purged_versions, tip_of
+from core.versions.purging import purge_version, versions_due_for_purge
+from core.versions.queries import champion_of, comparison_of, purged_versions, tip_of
 from core.versions.store import Store
 from worker.attempt import JobAttempt
 from worker.jobs.erasure_verification import verify
@@ -43,7 +36,7 @@ from worker.jobs.nested_job import run_nested
 
 
 def erase(attempt: JobAttempt) -> None:
-    """Complete every open erasure of the model, and delete what else is due."""
+    """Complete every open erasure of the model, and delete removed examples and versions that are due."""
     advance(attempt, ErasureState.ADAPTING)
     forget(attempt)
     retrain(attempt)
@@ -54,14 +47,14 @@ def erase(attempt: JobAttempt) -> None:
 
 
 def advance(attempt: JobAttempt, state: ErasureState) -> None:
-    """Set the state of the model's erasures."""
+    """Move the model's erasures to a state."""
     with attempt.write() as (session, _job, model):
         states.advance(session, model.id, state)
 
 
 def forget(attempt: JobAttempt) -> None:
-    """Adapt the model to its head, by a nested job; or withdraw it, if no training example is left."""
-    attempt.progress(0.05, "adapting the model")
+    """Adapt the model to its head in a nested job, or withdraw it if no training examples are left."""
+    attempt.progress(0.05, "Adapting the model")
     with attempt.write() as (session, _job, model):
         if not is_behind(session, model):
             return
@@ -69,52 +62,54 @@ def forget(attempt: JobAttempt) -> None:
             withdraw(session, model)
             return
         job_id = queue.enqueue_adaptation(session, model, attempt.request_id, even_held=True)
-    if job_id is not None and (failed := run_nested(attempt, job_id, "adapting the model")):
+    if job_id is not None and (failed := run_nested(attempt, job_id, "Adapting the model")):
         raise Conflict(failed["code"], f"The adaptation failed: {failed['detail']}")
 
 
 def retrain(attempt: JobAttempt) -> None:
-    """Compare the adapted version with a full retrain, by a nested job, where the policy asks for that."""
+    """Compare the adapted version with a full retrain, in a nested job, if the policy asks for it."""
     with attempt.write() as (session, _job, model):
         tip = tip_of(session, model)
         wanted = policy_of(model).erasure.retrain and open_parts(session, model.id)
-        if not wanted or tip is None or tip.kind is VersionKind.TRAINED or queries.comparison_of(session, tip):
+        if not wanted or tip is None or tip.kind is VersionKind.TRAINED or comparison_of(session, tip):
             return
         job_id = queue.enqueue(session, model, JobKind.RETRAIN, attempt.request_id).id
-    if failed := run_nested(attempt, job_id, "retraining, to compare"):
-        raise Conflict(failed["code"], f"The retrain that the policy asks for failed: {failed['detail']}")
+    if failed := run_nested(attempt, job_id, "Retraining for comparison"):
+        raise Conflict(failed["code"], f"The retrain required by the policy failed: {failed['detail']}")
 
 
 def is_behind(session: Session, model: Model) -> bool:
-    """Whether the tip has not forgotten somebody yet, or it is not proven: it may have been made before they asked."""
+    """Whether the tip still depends on a person being erased, or was created before the request and is not verified."""
     tip = tip_of(session, model)
-    return any(not has_forgotten(part, tip) or not is_proven(part, tip) for part, _ in open_parts(session, model.id))
+    parts = [part for part, _ in open_parts(session, model.id) if part.positions]
+    return any(not has_forgotten(part, tip) or not made_after_request(part, tip) for part in parts)
 
 
 def purge(attempt: JobAttempt, verified: set[str]) -> list[str]:
-    """Delete rows, versions and files, and what MLflow has of them.
+    """Delete rows, versions and files, also in MLflow.
 
-    Returns phrases for the job's message about what was deleted without an erasure.
+    Returns sentences for the job's message about what was deleted without an erasure.
     """
-    attempt.progress(0.7, "deleting")
+    attempt.progress(0.7, "Deleting data")
     with attempt.write() as (session, _job, model):
-        for part, _ in still_verified(session, model, verified):
+        for part, erasure in still_verified(session, model, verified):
             purge_versions(session, model, part)
             noted = report.read(part)
-            so_far = noted.deleted or Deleted()  # a repeated step finds only what is left
-            count = (so_far.examples or 0) + delete_examples(session, model.id, part.positions)
+            so_far = noted.deleted or Deleted()  # if the step is repeated, only the rest is counted
+            count = (so_far.examples or 0) + delete_examples(session, model, part.positions)
+            count += delete_pending(session, model, erasure.subject)
             report.write(part, replace(noted, deleted=replace(so_far, examples=count)))
-        outlived = versions_to_purge(session, model.id)
+        outlived = versions_due_for_purge(session, model.id)
         for version in outlived:
-            discard(session, version)
-        done = ["versions purged whose time was over"] if outlived else []
-        done += ["examples deleted that were plainly removed or replaced"] if purge_removed(session, model) else []
+            purge_version(session, version)
+        done = ["Versions purged whose retention period had ended."] if outlived else []
+        done += ["Removed and replaced examples deleted."] if purge_removed(session, model) else []
         lost = find_strays(session, attempt.context.store, history.folder_of(model.id))
     sweep(attempt.context.database, attempt.context.store)
     files = forget_in_mlflow(attempt, bool(lost))
     with attempt.write() as (session, _job, model):
         still = set(find_strays(session, attempt.context.store, history.folder_of(model.id))) if lost else set()
-        for name in still.intersection(lost):  # after MLflow: without the files nobody would know what to delete there
+        for name in still.intersection(lost):  # after MLflow: the files identify what to delete there
             orphans.mark_orphan(session, name)
         for part, _ in still_verified(session, model, verified):
             noted = report.read(part)
@@ -128,40 +123,40 @@ def purge(attempt: JobAttempt, verified: set[str]) -> list[str]:
 
 
 def still_verified(session: Session, model: Model, verified: set[str]) -> list[tuple[Part, Erasure]]:
-    """Those of the verified erasures that are still verified."""
+    """The verified erasures that are still verified."""
     return [(part, erasure) for part, erasure in verified_parts(session, model) if erasure.id in verified]
 
 
 def may_be_in_mlflow(version: Version) -> bool:
-    """Whether MLflow may have something of a purged version.
+    """Whether MLflow may have data of a purged version.
 
-    One that MLflow was not told of may have been uploaded by somebody who was killed before noting it.
+    A publisher that was killed may have uploaded a version without recording it.
     """
     return version.mlflow is None or bool(version.mlflow.get("version") or version.mlflow_folder)
 
 
 def forget_in_mlflow(attempt: JobAttempt, lost: bool) -> int:
-    """Delete the weights of purged versions in MLflow; returns how many files. Raises Unavailable if MLflow is down.
+    """Delete the weights of purged versions in MLflow; returns the number of files. Raises Unavailable if it is down.
 
-    `lost`: also those of versions that the database lost when it was restored from a backup.
+    `lost`: also delete versions that the database lost when it was restored from a backup.
     """
     with attempt.context.database.read() as session:
         numbers = [v.number for v in purged_versions(session, attempt.model_id) if may_be_in_mlflow(v)]
         model = session.get(Model, attempt.model_id)
     if model is None or (not numbers and not lost):
         return 0
-    attempt.progress(0.8, "deleting in MLflow")
+    attempt.progress(0.8, "Deleting data in MLflow")
     from core.tracking.publisher import publish
     from core.tracking.purging import purge as purge_in_mlflow  # takes seconds to import
 
     url = attempt.context.settings.mlflow_url
-    if url:  # first publish the version that replaces them, so that there always is a champion to load
+    if url:  # publish the version that replaces them first, so that there always is a champion to load
         publish(attempt.context.database, attempt.context.store, url, attempt.owner, model=model.name)
     return purge_in_mlflow(attempt.context.database, url, attempt.owner, attempt.model_id, numbers, lost)["files"]
 
 
 def champion_memory(session: Session, store: Store, model: Model) -> set[int]:
-    """The positions of the examples in the champion's memory."""
+    """Positions of the examples in the champion's memory."""
     champion = champion_of(session, model)
     if champion is None:
         return set()
@@ -169,14 +164,14 @@ def champion_memory(session: Session, store: Store, model: Model) -> set[int]:
 
 
 def complete(attempt: JobAttempt, verified: set[str], done: list[str]) -> None:
-    """Verify that everything is gone, and complete the erasures; the last model's job writes the receipt."""
-    attempt.progress(0.9, "looking whether all is gone")
+    """Verify that all data is gone, and complete the erasures; the job of the last model writes the receipt."""
+    attempt.progress(0.9, "Verifying that all data is gone")
     database, store = attempt.context.database, attempt.context.store
-    with database.write() as session:  # without the model's lock: several models may be locked, in a fixed order
-        # examples about the person that came meanwhile, in any model, are erased before the receipt is written
+    with database.write() as session:  # without this model's lock: several models may be locked, in a fixed order
+        # examples of the person that arrived meanwhile, in any model, are erased before the receipt is written
         erasures = [erasure for _, erasure in open_parts(session, attempt.model_id) if erasure.id in verified]
         verified = verified - requests.include_new_examples(session, erasures)
-    cleanup = vacuum_now(database)
+    cleanup = vacuum_database(database)
     with attempt.write() as (session, job, model):
         receipts.require_all(session, store)
         count, remembered = 0, champion_memory(session, store, model)
@@ -185,10 +180,10 @@ def complete(attempt: JobAttempt, verified: set[str], done: list[str]) -> None:
             found = find_traces(session, store, part, erasure.subject, remembered, lost)
             until = queries.last_purge_date(session, part)
             if attempt.context.settings.mlflow_url:
-                # `forget_in_mlflow` checked, and raised if there was any; kept versions stay there, too
+                # `forget_in_mlflow` raised if there was any; versions that are kept also stay in MLflow
                 found[(Trace.MLFLOW_PURGED if until else Trace.MLFLOW).value] = 0
             if left := [what for what, n in found.items() if n]:
-                raise Unavailable("not_gone_yet", f"Still there: {', '.join(left)}.")
+                raise Unavailable("not_gone_yet", f"Some data is not deleted yet: {', '.join(left)}.")
             noted = replace(report.read(part), checked=found, database=cleanup, caches=CACHES, kept_until=until)
             report.write(part, noted)
             states.complete_part(session, part, erasure)
@@ -198,7 +193,7 @@ def complete(attempt: JobAttempt, verified: set[str], done: list[str]) -> None:
         if count:
             mark_vacuum_due(session)
         job.version = model.champion
-        completed = [f"{count_of(count, 'erasure')} completed"] if count else []
-        leases.end(job, JobState.SUCCEEDED, "; ".join(completed + done) or "nothing had to be deleted")
-    vacuum_if_due(database)  # the person's hash was in the row of the erasure until now
+        completed = [f"{count_of(count, 'erasure')} completed."] if count else []
+        leases.end(job, JobState.SUCCEEDED, " ".join(completed + done) or "There was nothing to delete.")
+    vacuum_if_due(database)  # until now, the row of the erasure contained the hash of the person
     receipts.file_missing(database, store)

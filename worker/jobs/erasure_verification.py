@@ -1,6 +1,4 @@
-"""Verifying that a model has forgotten people: the champion was made without them, and how close it is to a retrain."""
-
-from __future__ import annotations
+"""Verifying that a model has forgotten people: that its champion was trained without them, and how well."""
 
 from dataclasses import replace
 
@@ -8,10 +6,9 @@ from sqlalchemy.orm import Session
 from torch import Tensor
 
 from core.erasure import report
-from core.erasure.queries import comparison_of, last_that_knew, trained_positions, verified_parts
+from core.erasure.queries import last_that_knew, trained_positions, verified_parts
 from core.erasure.receipt_text import WITHDRAWN, describe_outcome, describe_unknown
 from core.erasure.report import Familiarity, Outcome
-from core.jobs import holds
 from core.kprior import State
 from core.kprior.certificate.membership import auc
 from core.kprior.passes.row_losses import row_losses
@@ -19,31 +16,26 @@ from core.ledger import passes
 from core.ledger.layouts import Unreadable
 from core.models.policy import policy_of
 from core.tables.models import Model
-from core.tables.versions import Version, VersionKind
-from core.versions import history
-from core.versions.knowledge import never_knew
-from core.versions.queries import champion_of, find_version, tip_of
+from core.tables.versions import Version, VersionKind, VersionState
+from core.versions.erased_examples import precedes_examples
+from core.versions.promotion import Requester, request_promotion
+from core.versions.queries import champion_of, comparison_of, find_version, tip_of
 from worker.attempt import JobAttempt
 from worker.versions.snapshot import ModelSnapshot
 
 
 def verify(attempt: JobAttempt) -> set[str]:
-    """Promote the version without the people if necessary, and record how close to a retrain it is.
+    """Promote the version that was trained without the people if necessary, and record how close to a retrain it is.
 
-    Returns the ids of the erasures whose people it does not know; later ones are left to the next job.
+    Returns the ids of the verified erasures; those that arrived later are left to the next job.
     """
-    attempt.progress(0.5, "checking the certificate")
+    attempt.progress(0.5, "Checking the certificate")
     with attempt.write() as (session, _job, model):
         tip = tip_of(session, model)
         parts = [part for part, _ in verified_parts(session, model)]
         if parts and tip is not None:
-            tip = prefer_retrained(session, model, tip)
-            champion = champion_of(session, model)
-            # a champion from before all of them came never knew them, and may stay
-            known = champion and not all(never_knew(part, champion.position) for part in parts)
-            if known and model.champion != tip.number:
-                history.promote(session, model, tip, by="erasure")
-                holds.note_erasure(model, tip.number)
+            version = prefer_retrained(session, model, tip)
+            request_promotion(session, model, version, Requester.ERASURE, people=parts)
     audits = audit(attempt)
     with attempt.write() as (session, _job, model):
         tip = tip_of(session, model)
@@ -53,20 +45,21 @@ def verify(attempt: JobAttempt) -> set[str]:
             if erasure.id in audits:
                 verified.add(erasure.id)
                 part.version = tip.number if tip else None
-                before = report.read(part)  # from an earlier attempt, which may have got further
-                older = champion is not None and never_knew(part, champion.position)
+                before = report.read(part)  # written by an earlier attempt, which may have got further
+                older = champion is not None and precedes_examples(part, champion.position)
                 outcome = describe_unknown(champion) if champion and older else forgot
                 report.write(part, replace(before, outcome=outcome, audit=audits[erasure.id] or before.audit))
     return verified
 
 
 def prefer_retrained(session: Session, model: Model, tip: Version) -> Version:
-    """The version to serve: for an adapted network, which has no bound, its full retrain if there is one."""
+    """The version to serve: the full retrain, if there is one, of an adapted network, which has no bound."""
     comparison = comparison_of(session, tip) if tip.kind is VersionKind.ADAPTED else None
-    unbounded = (tip.certificate or {}).get("kind") != "bound"
+    unbounded = tip.certificate is None or tip.certificate.kind != "bound"
     if comparison is None or not unbounded or not policy_of(model).erasure.retrain:
         return tip
-    return find_version(session, model, comparison.retrained)
+    retrained = find_version(session, model, comparison.retrained)
+    return tip if retrained.state is VersionState.REJECTED else retrained
 
 
 def outcome_of(session: Session, model: Model, tip: Version | None) -> Outcome:

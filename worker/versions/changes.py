@@ -1,6 +1,4 @@
-"""What was added, removed and changed since a version, in terms of the model's present schema."""
-
-from __future__ import annotations
+"""What was added, removed and changed since a version, in terms of the model's current schema."""
 
 from dataclasses import dataclass
 from functools import reduce
@@ -41,10 +39,10 @@ class Changes:
     """The rows that the parent's memory refers to."""
     added: Data
     removed: Data
-    dataset: str
+    dataset_digest: str
     """The digest of the examples in force after the changes."""
     cost: Cost
-    """Of the passes that were needed to find them."""
+    """Cost of the passes that were needed to find them."""
 
     @property
     def tasks(self) -> list[Task]:
@@ -53,7 +51,7 @@ class Changes:
 
 def changes_since(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) -> Changes:
     """The changes after the tip. Raises Unadaptable if they are no longer known, or the tip cannot be adapted."""
-    attempt.progress(0.02, "reading what changed")
+    attempt.progress(0.02, "Reading the changes")
     parent = snapshot.load(tip)
     database, at, cost = snapshot.context.database, snapshot.at, Cost()
     added = passes.load_if_small(passes.read_added(database, snapshot.model_id, snapshot.spec, tip.position, at))
@@ -62,32 +60,41 @@ def changes_since(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) ->
             passes.read_removed(database, snapshot.model_id, snapshot.spec, tip.position, at)
         )
     except Unreadable as error:
-        raise Unadaptable("examples of a class that is gone were removed") from error
+        raise Unadaptable("examples of a class that no longer exists were removed") from error
     if parent.count + count_rows(added) - count_rows(removed) != snapshot.count:
-        raise Unadaptable("examples that the version before stands for are purged")
+        raise Unadaptable("examples of the previous version were purged")
     memory = snapshot.load_memory(parent, tip.position)
     network = is_network(snapshot.spec["architecture"])
-    if not snapshot.has_schema_of(parent) or (network and loss_of(parent.spec) != loss_of(snapshot.spec)):
+    change = layout_change(snapshot, tip)
+    same_rows = change.input is None or change.input.is_identity
+    other_schema = not (same_rows and snapshot.has_schema_of(parent))
+    if other_schema or (network and loss_of(parent.spec) != loss_of(snapshot.spec)):
         with cost.timed():
-            parent, memory = follow_schema(snapshot, tip, parent, memory, added)
+            parent, memory = follow_schema(snapshot, change, parent, memory, added)
     else:
         measure_new_columns(snapshot, tip, parent, added)
     if snapshot.erasing or (snapshot.removal and count_rows(removed)):
         cost.data_passes += bool(parent.predictor.encoder.state_dict())
-        reading = Reading(attempt, snapshot.in_force(), attempt.progress_within(0.02, 0.05), "reading the examples")
+        reading = Reading(attempt, snapshot.in_force(), attempt.progress_within(0.02, 0.05), "Reading the examples")
         if not encoder_fits(parent.predictor.encoder, reading):
-            raise Unadaptable("the units of its columns are not those of the examples that are left")
-    dataset = update_digest(snapshot.secret, tip.dataset, added, removed)
+            raise Unadaptable("the units of its columns do not match the remaining examples")
+    dataset = update_digest(snapshot.secret, tip.dataset_digest, added, removed)
     return Changes(parent, memory, added, removed, dataset, cost)
 
 
-def follow_schema(
-    snapshot: ModelSnapshot, tip: Version, parent: State, memory: Examples, added: Data
-) -> tuple[State, Examples]:
-    """The tip and its memory, converted to the model's present columns, classes and loss."""
+def layout_change(snapshot: ModelSnapshot, tip: Version) -> LayoutChange:
+    """The conversion of the tip's rows to the model's current columns and classes."""
     with snapshot.context.database.read() as session:
         steps = steps_until(session, snapshot.model_id, snapshot.at, tip.position)
-    whole = reduce(LayoutChange.then, steps) if steps else LayoutChange(tip.position, None, None)
+    return reduce(LayoutChange.then, steps) if steps else LayoutChange(tip.position, None, None)
+
+
+def follow_schema(
+    snapshot: ModelSnapshot, whole: LayoutChange, parent: State, memory: Examples, added: Data
+) -> tuple[State, Examples]:
+    """The tip and its memory, converted to the model's current columns, classes and loss."""
+    if whole.input is not None and whole.input.restores:
+        raise Unadaptable("a dropped column returned with its values, which its sums do not contain")
     tasks: list[Task] = [AddData(added)]
     if loss_of(parent.spec) != loss_of(snapshot.spec):
         tasks.append(ChangeLoss(loss_of(snapshot.spec)))
@@ -102,7 +109,7 @@ def follow_schema(
     except Untransferable as error:
         raise Unadaptable(f"its input, target or loss changed: {error}") from error
     if not snapshot.has_schema_of(parent):
-        raise Unadaptable("its input or target is another")
+        raise Unadaptable("its input or target differs")
     return parent, memory
 
 

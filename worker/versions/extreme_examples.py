@@ -1,6 +1,4 @@
-"""Finding examples with far larger numbers than all others: the likely cause when no model can be computed."""
-
-from __future__ import annotations
+"""Finding examples with far larger numbers than all others, the likely cause if no model can be computed."""
 
 import heapq
 
@@ -10,12 +8,12 @@ from torch import Tensor
 from core.kprior import Data
 
 EXTREME_RATIO = 1e4
-"""How many times the typical magnitude an example's largest number must be."""
+"""Minimum ratio of an example's largest number to the typical magnitude."""
 MAX_EXTREMES = 3
 
 
 def find_extremes(data: Data) -> list[int]:
-    """Positions of at most three examples whose largest number is far above the typical one; the largest first."""
+    """Positions of at most three examples whose largest number is far above the typical one, largest first."""
     largest: list[tuple[float, int]] = []
     logarithms, count = 0.0, 0
     for chunk in data:
@@ -33,8 +31,8 @@ def size_of(numbers: Tensor) -> Tensor:
 
 
 def describe_extremes(positions: list[int]) -> str:
-    """What to do about them, as the end of an error message; "" if there are none."""
+    """Advice about extreme examples, to be appended to an error message; "" if there are none."""
     if not positions:
         return ""
     which = f"position {positions[0]}" if len(positions) == 1 else f"positions {', '.join(map(str, positions))}"
-    return f"; far larger numbers than usual are in the example at {which}: remove it, and try again"
+    return f" The example at {which} contains far larger numbers than usual. Remove it and try again."

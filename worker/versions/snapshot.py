@@ -1,4 +1,4 @@
-"""A model as it is when an attempt begins, and access to its data."""
+"""A model as it was when an attempt started, and access to its data."""
 
 from __future__ import annotations
 
@@ -8,28 +8,27 @@ from functools import cached_property
 from sqlalchemy.orm import Session
 from torch import Tensor
 
-from core.erasure.queries import open_parts
 from core.errors import NotFound, Unavailable
 from core.kprior import CertifiedRemoval, Data, Examples, MemoryPolicy, State, StateError, Training
 from core.kprior.data.conversion import same_schema
 from core.kprior.model.spec import Spec
 from core.kprior.solvers import Watch
 from core.ledger import passes
-from core.ledger.holdout import sample_holdout, sample_training
+from core.ledger.holdout_sample import sample_holdout, sample_training
 from core.ledger.specs import spec_at
-from core.models.engine import memory_policy, removal_promise, solver_options
+from core.models.engine_options import memory_policy, removal_promise, solver_options
 from core.models.policy import Policy, policy_of
 from core.models.training import training_of
 from core.tables.models import Model
 from core.tables.versions import Version
-from core.versions.knowledge import is_proven
+from core.versions.erased_examples import made_after_request, open_parts
 from core.versions.queries import tip_of
 from worker.attempt import Progress
 from worker.context import Context
 
 
 class Unadaptable(Exception):
-    """A version cannot be adapted, for the reason in the message: the model is retrained instead."""
+    """A version cannot be adapted, for the reason in the message; the model is retrained instead."""
 
 
 @dataclass(frozen=True)
@@ -39,21 +38,23 @@ class ModelSnapshot:
     context: Context
     model_id: int
     spec: Spec
-    """As of `at`."""
+    """The spec as of `at`."""
     at: int
-    """The position of the version to be made."""
+    """The position of the version to create."""
     policy: Policy
     memory: MemoryPolicy
     training: Training
     removal: CertifiedRemoval | None
-    """The promise of certified removal, if the model was created with one."""
+    """The guarantee of certified removal, if the model was created with one."""
     count: int
-    """How many training examples there are."""
+    """Number of training examples."""
     tip: Version | None
+    is_covered: bool
+    """Whether the tip needs no adaptation: nothing has changed since, or all changes cancel out."""
     erasing: bool
-    """Whether people are being erased: a certificate is needed then, whatever the policy says."""
+    """Whether people are being erased; a certificate is then required, whatever the policy says."""
     unproven: bool
-    """Whether it is not proven yet that the tip has forgotten them: it was made before they asked."""
+    """Whether the tip was created before their requests, so that it is not verified that it has forgotten them."""
 
     @classmethod
     def of(cls, context: Context, session: Session, model: Model, at: int) -> ModelSnapshot:
@@ -71,8 +72,9 @@ class ModelSnapshot:
             removal=removal_promise(training),
             count=model.train_count,
             tip=tip,
+            is_covered=tip is not None and max(tip.position, model.covered_position) >= at,
             erasing=bool(parts),
-            unproven=tip is not None and not all(is_proven(part, tip) for part in parts),
+            unproven=tip is not None and not all(made_after_request(part, tip) for part in parts),
         )
 
     @property
@@ -85,27 +87,27 @@ class ModelSnapshot:
 
     @cached_property
     def holdout(self) -> Data:
-        """The examples that versions are evaluated on: a sample of the holdout, the same for all versions."""
+        """The examples for evaluation: a sample of the holdout, the same for all versions."""
         max_rows = self.policy.evaluation.rows
         return passes.load_if_small(sample_holdout(self.context.database, self.model_id, self.spec, self.at, max_rows))
 
     @property
     def training_sample(self) -> Data:
-        """A sample of the training examples, as large as that of the holdout."""
+        """A sample of the training examples, as large as the sample of the holdout."""
         return sample_training(self.context.database, self.model_id, self.spec, self.at, self.policy.evaluation.rows)
 
     def watch(self, progress: Progress) -> Watch:
-        """A callback that reports how far a network's training is, within epochs too; raising there stops it."""
+        """A callback that reports the progress of a network's training, also within epochs; raising there stops it."""
         total = max(1, self.count) * self.training.max_epochs
 
         def watch(backward_passes: int, _w: Tensor) -> bool:
-            progress(min(1.0, backward_passes / total), f"training: {backward_passes} gradients so far")
+            progress(min(1.0, backward_passes / total), f"Training: {backward_passes} gradients so far")
             return False
 
         return watch
 
     def load(self, version: Version) -> State:
-        """A version's state, on the device of this process; Unadaptable if its file is gone or damaged."""
+        """A version's state, on the device of this process. Raises Unadaptable if its file is missing or damaged."""
         try:
             return State.from_bytes(self.context.store.get(version.file, version.sha256), self.context.device)
         except (NotFound, StateError) as error:
@@ -116,7 +118,7 @@ class ModelSnapshot:
             raise Unadaptable(f"the file of version {version.number} is damaged") from error
 
     def load_or_none(self, version: Version | None) -> State | None:
-        """A version's state; None without a version, or if its file is gone or damaged."""
+        """A version's state; None without a version, or if its file is missing or damaged."""
         try:
             return self.load(version) if version else None
         except Unadaptable:
@@ -127,11 +129,11 @@ class ModelSnapshot:
         with self.context.database.read() as session:
             found = passes.read_positions(session, self.model_id, state.spec, state.memory.key.tolist(), at)
         if len(found) < len(state.memory):
-            raise Unadaptable("examples that the version before remembers are purged")
+            raise Unadaptable("examples in the memory of the previous version were purged")
         return found
 
     def has_schema_of(self, state: State) -> bool:
-        """Whether input and target are those of a state, so that it can be evaluated on the model's examples."""
+        """Whether a state has the same input and target, so that it can be evaluated on the model's examples."""
         return same_schema(state.spec, self.spec)
 
 

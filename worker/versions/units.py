@@ -2,10 +2,8 @@
 
 A change of columns is adapted to at once, usually before the first examples with the new columns arrive. A missing
 value is encoded as 0 whatever the unit, so the unit can be measured once the first values are there, and all that the
-model knows of its past stays true.
+model knows of its past remains valid.
 """
-
-from __future__ import annotations
 
 import math
 
@@ -33,7 +31,7 @@ def find_units(snapshot: ModelSnapshot) -> State | None:
     if current is None or not snapshot.has_schema_of(current):
         return None
     with snapshot.context.database.read() as session:
-        has_new_columns = session.get_one(Model, snapshot.model_id).layout > 0
+        has_new_columns = session.get_one(Model, snapshot.model_id).layout_position > 0
     return None if has_new_columns and lacks_units(current) else current
 
 

@@ -1,1 +1,1 @@
-"""From a state to the next one without the past: dense and wide GLMs, networks, and what an erasure asks for."""
+"""From one state to the next without the past data: dense and wide GLMs, networks, changes of schema, erasure."""

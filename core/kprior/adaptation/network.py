@@ -1,14 +1,12 @@
-"""Adapting a network by a budget of row visits that does not depend on the number of examples.
+"""Adaptation of a network within a budget of row visits that does not depend on the number of examples.
 
-    retained rows  drawn at random, true labels, and a little of the old network's soft labels against drift
-    added rows     true labels, a quarter of every minibatch at least, counted at their natural share
-    removed rows   pushed away from their labels until they lose as much as rows never seen (`objective/forgetting.py`)
+    retained rows  drawn at random; true labels, and the old network's soft labels with a small weight, against drift
+    added rows     true labels; at least a quarter of every minibatch, weighted by their true frequency
+    removed rows   pushed away from their labels until their loss is that of unseen rows (`objective/forgetting.py`)
 
-The budget is spent in stages; after each the network is audited (`certificate/network.py`), and when the figures are
-good it ends. There is no theorem: what is said of the result is what was measured.
+The budget is spent in stages. After each stage the network is audited (`certificate/network.py`), and the adaptation
+ends when the metrics are good. No theorem bounds the result; its certificate reports what was measured.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Callable
@@ -17,56 +15,56 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from core.kprior.adaptation.survey import Survey
-from core.kprior.anchor import Anchor
+from core.kprior.adaptation.request import AdaptationRequest
+from core.kprior.adaptation.result import Result
+from core.kprior.adaptation.survey import Survey, survey_change
+from core.kprior.certificate.audit import Audit
 from core.kprior.certificate.certificate import Certificate
-from core.kprior.certificate.network import Audit
-from core.kprior.cost import Cost
 from core.kprior.data.examples import Examples
 from core.kprior.memory.memory import MemoryPolicy
 from core.kprior.memory.selection import MemorySelection, select_again
 from core.kprior.objective.forgetting import push_away
 from core.kprior.objective.transfer import transplant
+from core.kprior.passes.cost import Cost
 from core.kprior.passes.last_layer import estimate_last_layer, has_last_layer
 from core.kprior.passes.row_losses import audit_rows
-from core.kprior.result import Result
 from core.kprior.solvers import Progress, SolverError, Watch
-from core.kprior.solvers.budget import descend
+from core.kprior.solvers.budget import Cooling, MeanPenalty, descend
 from core.kprior.state import State, align
+from core.kprior.state.anchor import Anchor
 
 STAGES, NEW_BODY_STAGES = (0.6, 1.0), (1.0,)
-"""Of the budget, after which the network is audited; a new architecture needs all of it."""
+"""Fractions of the budget after which the network is audited; a new architecture needs the whole budget."""
 RATE_DIVISOR, TRIAL_FRACTION = 4, 0.05
-"""A new architecture may need a smaller learning rate: both are tried, each with this fraction of the budget."""
+"""A new architecture may need a smaller learning rate; both rates are tried, each with this fraction of the budget."""
 SOFT_LABEL_WEIGHT, TEMPERATURE = 0.2, 4.0
-"""The weight of the old network's soft labels, and their temperature. They hold weights where they were: a new
-architecture, which begins elsewhere, learns from true labels alone."""
+"""The weight of the old network's soft labels, and their temperature. They keep the weights close to the old ones; a
+new architecture, which starts elsewhere, learns from true labels alone."""
 REMOVED_ROW_WEIGHT, MAX_REMOVED_PER_BATCH = 0.5, 32
-"""The weight of a removed row relative to a retained one, and how many of them a minibatch has at most."""
+"""The weight of a removed row relative to a retained one, and the maximum number of removed rows in a minibatch."""
 LAST_LAYER_ROWS = 4_000
-"""Rows that the curvature of a last layer is estimated from."""
+"""Number of rows that the curvature of the last layer is estimated from."""
 
 
-def adapt_network(
+def adapt_network(request: AdaptationRequest) -> Result:
+    """Survey the change, unless `draw` is a survey already, and adapt within the budget."""
+    draw = request.draw
+    if draw is None:
+        raise ValueError("A network is adapted with rows of the retained data: pass `draw`.")
+    if isinstance(draw, Survey):
+        survey = draw
+    else:
+        survey = survey_change(request.state, request.tasks, draw, training=request.training, holdout=request.holdout)
+    return adapt_surveyed(survey, request.memory, request.policy, request.progress)
+
+
+def adapt_surveyed(
     survey: Survey, memory: Examples, policy: MemoryPolicy, progress: Progress | None = None, watch: Watch | None = None
 ) -> Result:
-    """Adapt a network within the survey's budget.
+    """Adapt a network within the survey's budget. The certificate of the result is the network's audit.
 
-    Parameters
-    ----------
-    survey
-        What is to change, and what is known of the data.
-    memory
-        The rows that the old state's memory refers to.
-    policy
-        Of the new memory.
-    progress, watch
-        As for `adapt`.
-
-    Returns
-    -------
-    Result
-        The adapted network; its certificate holds the audit. Not converged if it was told to stop.
+    `watch` is called with the backward passes so far and the weights after each step. If it returns True, the
+    adaptation ends, and the result has not converged.
     """
     cost = Cost() + survey.cost
     with cost.timed(), torch.random.fork_rng(devices=[]):
@@ -77,14 +75,14 @@ def adapt_network(
 
 
 def certificate_from_audit(audit: Audit) -> Certificate:
-    """The certificate of a network: what was measured stands in the place of a bound."""
+    """The certificate of a network, with measurements in place of a bound."""
     return Certificate("measured", math.nan, 0, audit=audit)
 
 
 def next_network(survey: Survey, memory: Examples, policy: MemoryPolicy, w: Tensor) -> tuple[State, Examples]:
-    """The new version's state; its memory is chosen from what stays of the old one and what was added.
+    """The state of the new version; its memory is selected from the retained part of the old one and the added rows.
 
-    Sums over the past are not carried along: nothing that a removed row was part of stays.
+    Sums over past data are not carried on, so nothing remains of a sum that included a removed row.
     """
     state, predictor, regularizer = survey.state, survey.predictor, survey.regularizer
     stays = ~torch.isin(state.memory.key, survey.removed_keys)
@@ -94,10 +92,10 @@ def next_network(survey: Survey, memory: Examples, policy: MemoryPolicy, w: Tens
         importance = importance * (survey.retained_count / float(importance.sum()))
     generation = state.memory.generation + 1
     selection = MemorySelection(policy, policy.size(survey.count), predictor, w, None, survey.seed)
-    remembered, rows = select_again(selection, kept, importance, survey.change.added, generation)
+    remembered, rows = select_again(selection, kept, importance, survey.task_set.added, generation)
     anchor = Anchor(w, -regularizer.gradient(w), None)
-    spec = survey.change.regularizer or state.regularizer_spec
-    # sums over the past are not carried: a few rows of what stays tell how sure the last layer is
+    spec = survey.task_set.regularizer or state.regularizer_spec
+    # Since no sums are carried on, the curvature of the last layer is estimated from a few retained rows.
     drawn = survey.draw(LAST_LAYER_ROWS, survey.seed) if has_last_layer(predictor) else None
     last_layer = estimate_last_layer(predictor, w, [(drawn, survey.retained_count), (survey.added, survey.added_count)])
     state = State(predictor, regularizer, spec, w, anchor, remembered, survey.count, last_layer=last_layer)
@@ -107,7 +105,7 @@ def next_network(survey: Survey, memory: Examples, policy: MemoryPolicy, w: Tens
 def descend_in_stages(
     survey: Survey, cost: Cost, progress: Progress | None = None, watch: Watch | None = None
 ) -> tuple[Tensor, Audit, bool]:
-    """The new weights, what was measured of them, and whether nobody told it to stop."""
+    """The new weights, their audit, and whether the descent was not interrupted."""
     predictor = survey.predictor
     new_body = predictor is not survey.state.predictor
     grows = survey.added_count > 0 or new_body
@@ -119,31 +117,24 @@ def descend_in_stages(
     def report(fraction: float) -> None:
         if progress is not None:
             visits = cost.backward_passes
-            progress(min(1.0, (visits - spent) / whole), f"adapting: {visits} of at most {survey.budget} examples seen")
+            progress(min(1.0, (visits - spent) / whole), f"adapting: {visits} of at most {survey.budget} row visits")
 
     begun, rate, left = 0.0, survey.rate, whole
+    penalty = MeanPenalty(survey.regularizer, survey.count)
     if new_body:
         rate = choose_rate(survey, w, step_loss, max(1, int(TRIAL_FRACTION * whole / size)), cost, watch)
         left = max(size, survey.budget - cost.backward_passes)
     for stage in NEW_BODY_STAGES if new_body else STAGES:
         steps = max(1, int((stage - begun) * left / size))
         solution = descend(
-            w,
-            step_loss,
-            steps,
-            cost,
-            rate=rate,
-            regularizer=survey.regularizer,
-            count=survey.count,
-            progress=report,
-            watch=watch,
+            w, step_loss, steps, cost, cooling=Cooling(rate), penalty=penalty, progress=report, watch=watch
         )
         w, begun = solution.w, stage
         audit = survey.yardstick.measure(predictor, w, cost)
         if not solution.converged:
             return w, audit, False
         now = audit_rows(predictor, w, survey.yardstick.unseen).losses
-        # what a simpler model may cost is no reason to end early
+        # A loss that is accepted of a simpler model is no reason to stop early.
         if not replace(audit, altered=False).objection and not (grows and still_improves(last, now)):
             break
         last = now
@@ -158,15 +149,15 @@ def choose_rate(
     cost: Cost,
     watch: Watch | None = None,
 ) -> float:
-    """The learning rate that gets further from w in so many steps, measured on unseen rows.
+    """The learning rate that reaches the lower loss on unseen rows, starting from w.
 
-    One that diverges gets nowhere; if both do, the descent that follows says so.
+    If both diverge, the descent that follows raises an error.
     """
-    regularizer, count, unseen = survey.regularizer, survey.count, survey.yardstick.unseen
+    penalty, unseen = MeanPenalty(survey.regularizer, survey.count), survey.yardstick.unseen
     losses = {}
     for rate in (survey.rate, survey.rate / RATE_DIVISOR):
         try:
-            tried = descend(w, step_loss, steps, cost, rate=rate, regularizer=regularizer, count=count, watch=watch).w
+            tried = descend(w, step_loss, steps, cost, cooling=Cooling(rate), penalty=penalty, watch=watch).w
         except SolverError:
             losses[rate] = math.inf
             continue
@@ -177,13 +168,13 @@ def choose_rate(
 
 
 def still_improves(before: Tensor, after: Tensor) -> bool:
-    """Whether losses on the same rows fell by more than chance."""
+    """Whether the losses on the same rows fell significantly."""
     gain = before - after
     return len(gain) > 1 and float(gain.mean()) > 2 * float(gain.std()) / len(gain) ** 0.5
 
 
 def step_loss_of(survey: Survey, cost: Cost) -> tuple[Callable[[Tensor], tuple[Tensor, int]], int]:
-    """The loss of one minibatch after another, and the rows of each."""
+    """A function that computes the loss of the next minibatch, and the number of rows in a minibatch."""
     predictor, state, rows = survey.predictor, survey.state, survey.minibatches(survey.predictor, order=2)
     family, generator = predictor.family, torch.Generator().manual_seed(survey.seed)
     size, kept = len(rows), rows.kept

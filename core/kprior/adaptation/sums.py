@@ -1,4 +1,4 @@
-"""A GLM's sums after a change: removed examples leave them, added ones enter, all at the anchor."""
+"""The sums of a GLM after a change: removed examples are subtracted and new ones added, all at the anchor."""
 
 from __future__ import annotations
 
@@ -9,49 +9,46 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from core.kprior.adaptation.dense import AnchoredModel, PastSums, exact_rows, hessian_of
-from core.kprior.anchor import Anchor
+from core.kprior.adaptation.renewal import LeverageBounds, renew_memory
+from core.kprior.adaptation.request import AdaptationRequest
 from core.kprior.certificate.anchored_bound import ExactRows
-from core.kprior.cost import Cost
+from core.kprior.certificate.anchored_model import AnchoredModel, PastSums, exact_rows
 from core.kprior.curvature import Full, cholesky, ggn_rows
 from core.kprior.curvature.base import per_row
-from core.kprior.curvature.informed_space import InformedSpace
+from core.kprior.curvature.surrogate import change_surrogate
 from core.kprior.data.examples import Data, Examples, chunks_of, require_rereadable
-from core.kprior.memory.memory import MemoryPolicy
-from core.kprior.memory.renewal import renew_memory
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2
-from core.kprior.objective.surrogate import change_surrogate
-from core.kprior.objective.tasks import Change
 from core.kprior.objective.transfer import new_regularizer
+from core.kprior.passes.cost import Cost
 from core.kprior.passes.loss import Loss
-from core.kprior.passes.measurement import smallest_eigenvalue
 from core.kprior.passes.rounding_error import EPSILON, feature_blur, matrix_rounding, round_up
-from core.kprior.solvers import Training
 from core.kprior.state import State, count_after
+from core.kprior.state.anchor import Anchor, hessian_of
+from core.kprior.state.informed_space import InformedSpace
+from core.kprior.state.measurement import smallest_eigenvalue
 
 EXACT_NUMBERS = 2**25
-"""Features of added examples up to this many numbers are kept at hand; the rest counts by its tangent alone."""
+"""Added examples are kept as rows while their features have at most this many numbers; beyond, only their tangents."""
 
 
 EIGENVALUE_SIZE = 500
-"""Weights up to which eigenvalues cost no more than what is gained by knowing them."""
+"""Number of weights up to which eigenvalues are worth their cost."""
 
 
-def change_sums(
-    state: State, memory: Examples, change: Change, policy: MemoryPolicy, training: Training, cost: Cost
-) -> AnchoredModel:
-    """Take removed examples out of the sums and added ones in, at the anchor; note what that does to every figure."""
+def change_sums(request: AdaptationRequest, cost: Cost) -> AnchoredModel:
+    """Subtract removed examples from the sums at the anchor, add new ones, and update all error bounds."""
+    state, task_set = request.state, request.task_set
     predictor, anchor = state.predictor, state.anchor
-    regularizer = new_regularizer(state, change, predictor)
+    regularizer = new_regularizer(state, task_set, predictor)
     assert isinstance(anchor.curvature, Full)
-    removed, added = RowSums.of(predictor, anchor.w, change.removed), RowSums.of(predictor, anchor.w, change.added)
+    removed, added = RowSums.of(predictor, anchor.w, task_set.removed), RowSums.of(predictor, anchor.w, task_set.added)
     count = count_after(state, removed.keys, added.keys)
     check_removed(state, removed)
     cost.backward_passes += len(removed.keys) + len(added.keys)
     G = Full(anchor.curvature.matrix - removed.loss.hessian + added.loss.hessian)
     if not anchor.exact:
-        G.clip()  # what is taken away may be more than an estimate has of it
+        G.clip()  # more may be subtracted than an estimate contains
     moved = Anchor(
         anchor.w,
         anchor.gradient - removed.loss.gradient + added.loss.gradient,
@@ -72,22 +69,21 @@ def change_sums(
     space = InformedSpace.of(moved, regularizer.delta, K)
     past_space = InformedSpace.of(anchor, before, K)
     grown = not past_space.holds(space)
-    if grown:  # the first examples that have a say in some weight: before, it had the penalty alone
+    if grown:  # some weight was determined by the penalty alone until now
         smallest = min(anchor.smallest, past_space.least_penalty(before)) / ratio
-    if past_space.differences and not space.differences:  # flat directions of a softmax were left out, and are in now
+    if past_space.differences and not space.differences:  # flat directions of a softmax were excluded, and count now
         smallest = 0.0
     if regularizer is not state.regularizer or (grown and len(H) <= EIGENVALUE_SIZE):
         smallest = max(smallest, smallest_eigenvalue(H, space))
-    if int(failed):  # the factor is that of another matrix: nothing follows from it
+    if int(failed):  # the factor belongs to another matrix, so nothing follows from it
         reach, peak, smallest = math.inf, math.inf, 0.0
-    kept, rows, reach, peak = renew_memory(
-        state, memory, removed.keys, added.examples(), policy, training, factor, reach, peak, count
-    )
+    leverage = LeverageBounds(factor, reach, peak)
+    kept, rows, leverage = renew_memory(request, removed.keys, added.examples(), leverage, count)
     exact = [exact_rows(predictor, anchor.w, rows)]
     if added.phi is not None:
         left = ~torch.isin(added.keys, kept.key)
         exact.append(added.exact_rows(anchor.w, left))
-    moved = replace(moved, reach=round_up(reach), peak=round_up(peak), smallest=smallest)
+    moved = replace(moved, reach=round_up(leverage.reach), peak=round_up(leverage.peak), smallest=smallest)
     surrogate = change_surrogate(state.surrogate, predictor, anchor.w, removed.examples(), added.examples())
     at_hand = added.phi is not None or len(added.keys) == 0
     past = PastSums(anchor, state.regularizer) if at_hand else None
@@ -96,19 +92,19 @@ def change_sums(
 
 @dataclass(frozen=True)
 class RowSums:
-    """Examples that come or go: their sums at the anchor and, while they are few, their features."""
+    """Added or removed examples: their sums at the anchor and, if they are few, their features."""
 
     keys: Tensor
     loss: Loss
     phi: Tensor | None
-    """(n, D); None for too many."""
+    """(n, D); None if there are too many rows."""
     y: Tensor | None
     """(n, K)."""
     weight: Tensor | None
-    """(n,) what each of them counts; None: one, or too many."""
+    """(n,) their weights; None if all are one, or if there are too many rows."""
     chunks: tuple[Data, ...]
     blur: float = 0.0
-    """What the sum of curvatures may be off by, as a norm, since features were made in another batch."""
+    """Bound of the error of the curvature, as a norm, because features were computed in another batch."""
 
     @classmethod
     def of(cls, predictor: Predictor, w: Tensor, data: Sequence[Data]) -> RowSums:
@@ -134,7 +130,7 @@ class RowSums:
         return cls(torch.cat(keys), loss, torch.cat(features), torch.cat(targets), weigh, tuple(data), blur)
 
     def exact_rows(self, w: Tensor, some: Tensor) -> ExactRows:
-        """Those that are asked for, as an anchor at w sees them."""
+        """The selected rows, relative to an anchor at w."""
         assert self.phi is not None
         assert self.y is not None
         phi, y = self.phi[some], self.y[some]
@@ -143,7 +139,7 @@ class RowSums:
 
     @property
     def mass(self) -> float:
-        """What they add to the trace that rounding grows with; their blur in its units."""
+        """Their contribution to `Anchor.mass`, with the blur in its units."""
         unit = matrix_rounding(1.0, len(self.loss.hessian))
         return float(self.loss.hessian.diagonal().sum()) + self.blur / unit
 
@@ -153,7 +149,7 @@ class RowSums:
 
 
 def check_removed(state: State, removed: RowSums) -> None:
-    """Removed examples that are remembered must be those that are remembered: others would spoil all sums."""
+    """Check removed examples against the memory: others than those that the sums include would corrupt the sums."""
     if removed.phi is None or len(removed.keys) == 0:
         return
     remembered = torch.nonzero(torch.isin(removed.keys, state.memory.key))[:, 0]
@@ -161,14 +157,15 @@ def check_removed(state: State, removed: RowSums) -> None:
     f = removed.phi[remembered] @ state.anchor.w.view(state.predictor.family.outputs, -1).T
     soft = state.memory.soft[place].to(f)
     if not torch.allclose(state.predictor.family.mean(f), soft, rtol=1e-3, atol=1e-4):
-        raise ValueError("a removed example is not the one that the state remembers under its key")
+        raise ValueError("A removed example differs from the one that the memory has under the same key.")
 
 
 def shrinkage(state: State, regularizer: L2, removed: RowSums, H: Tensor, factor: Tensor) -> float:
-    """The smallest t, or a little more, for which H before the change is at most t times H after it.
+    """The smallest t, or slightly more, for which H before the change is at most t times H after it.
 
-    By as much, at the most, lengths in the norm of H^-1 have grown. Where the penalty stays and few examples go, it is
-    one plus the largest eigenvalue of what they took, in the norm of what is left: the Gram matrix of their rows.
+    Squared lengths in the norm of H^-1 have grown by at most this factor. If the penalty stays and few examples are
+    removed, it is one plus the largest eigenvalue of the removed curvature relative to the remaining one, computed from
+    the Gram matrix of their rows.
     """
     predictor, anchor = state.predictor, state.anchor
     same = regularizer is state.regularizer

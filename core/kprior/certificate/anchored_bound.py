@@ -5,22 +5,26 @@ what was added in the same job), whose terms are known exactly, the gradient of 
 
     grad F(w) = k + rho,     k = g + G d + grad R(w) + sum_E phi (h(f) - h(f0) - h'(f0) (f - f0)),
 
-and rho is what bends between f0 and f in all other examples. Along any step whose outputs spread by S at the most, the
-curvature of an example changes by a factor of at most e^(+-S) (the family's self-concordance, Bach 2010). So with H the
-Hessian at the anchor, s the `reach` of the examples that are not at hand and Q their part of G:
+and rho is the non-linear part of the gradients of all other examples between f0 and f. Along any step whose outputs
+spread by at most S, the curvature of an example changes by a factor of at most e^(+-S) (the family's self-concordance,
+Bach 2010). So with H the Hessian at the anchor, s the `reach` of the examples that are not at hand and Q their part of
+G:
 
     S = sqrt(s) |d|_H  gives  |rho| <= e = ((e^S - 1)/S - 1) |d|_Q  in the norm of H^-1,   and   H(w) >= e^-S* H,
 
-S* the larger of S and what is measured on E. `bounds.py` makes of |grad F(w)| in H(w)^-1, and of the largest leverage
-of any example, how far the retrain w + v can be in the norm of H(w). Along v curvature changes by e^(+-S') at most:
+S* the larger of S and the spread that is measured on E. From |grad F(w)| in H(w)^-1 and the largest leverage of any
+example, `bounds.py` derives how far the retrain w + v can be in the norm of H(w). Along v, curvature changes by at most
+e^(+-S'):
 
     |v - p|_H <= (1/a - 1) |k| + e/a,    p = -H^-1 k,    a = e^-S* (1 - e^-S')/S'.
 
-What rho makes of |v| is less than e/sqrt(lmin): rho is a sum over examples, |u' rho| <= e |u|_G for every u, and so its
-part of the distance is at most e/sqrt(a) times the largest |H^-1 x|_G, |x| = 1. Where every weight has a penalty of at
-least delta that is 1/(2 sqrt(delta)); with weights B that have none, sqrt(1/(4 delta) + delta |H^-1 B|^2).
+The contribution of rho to |v| is less than e/sqrt(lmin): rho is a sum over examples, |u' rho| <= e |u|_G for every u,
+and so its part of the distance is at most e/sqrt(a) times the largest |H^-1 x|_G, |x| = 1. Where every weight has a
+penalty of at least delta that is 1/(2 sqrt(delta)); with weights B that have none, sqrt(1/(4 delta) + delta |H^-1
+B|^2).
 
-A pass moves the anchor to w: then d = 0, and k is all of the gradient. Rounding is added to e, and taken from H.
+A pass moves the anchor to w; then d = 0, and k is the whole gradient. Rounding errors are added to e and subtracted
+from H.
 """
 
 from __future__ import annotations
@@ -32,22 +36,22 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from core.kprior.anchor import Anchor
 from core.kprior.certificate.bounds import bounds
 from core.kprior.curvature import Full, glm_hessian
-from core.kprior.curvature.informed_space import InformedSpace
 from core.kprior.model.families import Family
 from core.kprior.model.gauge import fill_gauge, shift_directions
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2
 from core.kprior.passes.leverage import largest_ratio
-from core.kprior.passes.measurement import smallest_eigenvalue
 from core.kprior.passes.rounding_error import EPSILON, matrix_rounding
+from core.kprior.state.anchor import Anchor
+from core.kprior.state.informed_space import InformedSpace
+from core.kprior.state.measurement import smallest_eigenvalue
 
 
 @dataclass(frozen=True)
 class ExactRows:
-    """Examples whose own terms are computed, in place of their part of the sums: features, outputs at the anchor."""
+    """Examples whose exact terms replace their part of the sums: features, and outputs at the anchor."""
 
     phi: Tensor
     """(n, D)."""
@@ -56,10 +60,10 @@ class ExactRows:
     y: Tensor
     """(n, K)."""
     weight: Tensor | None = None
-    """(n,) what each counts; None: one."""
+    """(n,) their weights; None if all are one."""
 
     def weighted(self, values: Tensor) -> Tensor:
-        """Values of each row (n, K), as often as it counts."""
+        """Values (n, K), multiplied by the weight of each row."""
         return values if self.weight is None else values * self.weight[:, None]
 
     def outputs(self, w: Tensor) -> Tensor:
@@ -67,7 +71,7 @@ class ExactRows:
         return self.phi @ w.view(self.f0.shape[1], -1).T
 
     def bend(self, family: Family, f: Tensor) -> Tensor:
-        """What a row's slope at f is beside its tangent at f0: h(f) - h(f0) - h'(f0) (f - f0), (n, K)."""
+        """The difference of each row's slope at f from its tangent at f0: h(f) - h(f0) - h'(f0) (f - f0), (n, K)."""
         turn = family.residual(self.y, f) - family.residual(self.y, self.f0) if family.kinked else None
         turn = family.mean(f) - family.mean(self.f0) if turn is None else turn
         return turn - self.tangent(family, f - self.f0)
@@ -98,51 +102,43 @@ def known_gradient(
 
 
 def gradient_error(anchor: Anchor, regularizer: L2, w: Tensor) -> float:
-    """What rounding can have done to k. Exact rows are rounded twice: at the anchor and at w."""
+    """Bound of the rounding error of k. Exact rows are rounded twice, at the anchor and at w."""
     moved = anchor.mass * float((w - anchor.w).norm())
     return 4 * EPSILON * (2 * anchor.rounding + float(regularizer.magnitude(w).sum()) + moved)
 
 
 @dataclass(frozen=True)
 class AnchoredBound:
-    """What can be said of weights w without a pass over the data."""
+    """Bounds for weights w without a pass over the data."""
 
     distance: float
-    """Covers |w - w_retrain|."""
+    """Upper bound of |w - w_retrain|."""
     gradient_norm: float
-    """Covers |grad F(w)|."""
+    """Upper bound of |grad F(w)|."""
     step: Tensor
-    """p: where the Newton step from w leads, relative to it."""
+    """p: the Newton step from w."""
     radius: float
-    """|v - p|_H: how far from there the retrain can be, in the norm of a Hessian."""
+    """Upper bound of |v - p|_H: the distance of the retrain from there, in the norm of a Hessian."""
     factor: Tensor
     """The Cholesky factor of that Hessian."""
 
 
 @dataclass(frozen=True)
 class Movement:
-    """What w changed, as far as the sums at the anchor and the rows at hand tell."""
+    """The change from the anchor to w, as known from the sums and the rows at hand."""
 
     k: Tensor
     """The known part of the gradient."""
     spread: float
-    """No output of any other row changed by more."""
+    """Upper bound of the change of the outputs of all other rows."""
     widest: float
-    """Nor that of any row at hand by more than this."""
-    bent: float
-    """rho, in the norm of H^-1."""
-    error: float
-    """What rounding can have done to k."""
+    """Upper bound of the change of the outputs of the rows at hand."""
+    uncertainty: GradientUncertainty
+    """Limits of the unknown part of the gradient."""
 
     @classmethod
     def of(
-        cls,
-        predictor: Predictor,
-        anchor: Anchor,
-        regularizer: L2,
-        exact: Sequence[ExactRows],
-        w: Tensor,
-        limit: float,
+        cls, predictor: Predictor, anchor: Anchor, regularizer: L2, exact: Sequence[ExactRows], w: Tensor, limit: float
     ) -> Movement:
         assert isinstance(anchor.curvature, Full)
         family, c, d = predictor.family, predictor.family.self_concordance, w - anchor.w
@@ -156,7 +152,7 @@ class Movement:
         whole = math.sqrt(curved + float((regularizer.delta * d * d).sum()))
         spread = min(limit, c * math.sqrt(anchor.reach) * whole) if anchor.reach > 0 else 0.0
         k, error = known_gradient(predictor, anchor, regularizer, exact, w), gradient_error(anchor, regularizer, w)
-        return cls(k, spread, c * widest, bend(spread) * outside, error)
+        return cls(k, spread, c * widest, GradientUncertainty(bent=bend(spread) * outside, error=error))
 
 
 def anchored_bound(
@@ -168,13 +164,13 @@ def anchored_bound(
     factor: Tensor,
     limit: float = math.inf,
 ) -> AnchoredBound:
-    """The module's bound; infinite where none can be given.
+    """The bound of the module's docstring; infinite if there is none.
 
-    `factor` is the Cholesky factor of H, gauge included; `limit` what else is known of the spread S.
+    `factor` is the Cholesky factor of H, gauge included; `limit` is another upper bound of the spread S.
     """
     movement = Movement.of(predictor, anchor, regularizer, exact, w, limit)
     family, spread = predictor.family, max(movement.spread, movement.widest)
-    return bound_from(anchor, regularizer, family, factor, movement.k, spread, bent=movement.bent, error=movement.error)
+    return bound_from(anchor, regularizer, family, factor, movement.k, spread, movement.uncertainty)
 
 
 def closer_bound(
@@ -186,10 +182,10 @@ def closer_bound(
     factor: Tensor,
     limit: float,
 ) -> AnchoredBound | None:
-    """The same where rows at hand have moved further than others can have: with their curvature of w, not w0.
+    """The same if rows at hand have moved further than other rows can have, with the curvature of these rows at w.
 
-    H is then that of w but for e^(+-S) in the other rows, and |rho| in its inverse is as above: Q is a part of it, too.
-    None where nothing is gained.
+    H is then the Hessian at w, up to a factor of e^(+-S) in the other rows, and |rho| in the norm of its inverse is as
+    above, because Q is a part of it, too. None if nothing is gained.
     """
     assert isinstance(anchor.curvature, Full)
     movement, family = Movement.of(predictor, anchor, regularizer, exact, w, limit), predictor.family
@@ -209,9 +205,19 @@ def closer_bound(
     ratio = largest_ratio(factor @ factor.T, torch.linalg.solve_triangular(close, eye, upper=False))
     moved = replace(anchor, curvature=Full(G), mass=mass, peak=anchor.peak * ratio * (1 + 1e-6))
     moved = replace(moved, smallest=smallest_eigenvalue(H, InformedSpace.of(moved, regularizer.delta, family.outputs)))
-    return bound_from(
-        moved, regularizer, family, close, movement.k, movement.spread, bent=movement.bent, error=movement.error
-    )
+    return bound_from(moved, regularizer, family, close, movement.k, movement.spread, movement.uncertainty)
+
+
+@dataclass(frozen=True)
+class GradientUncertainty:
+    """Limits of rho, the unknown part of a gradient: the sum of three vectors."""
+
+    bent: float = 0.0
+    """Limit of a sum over examples, in the norm of H^-1."""
+    rest: float = 0.0
+    """Limit of any other vector, in the norm of H^-1."""
+    error: float = 0.0
+    """Limit of rounding errors, in Euclidean length."""
 
 
 def bound_from(
@@ -221,14 +227,13 @@ def bound_from(
     factor: Tensor,
     k: Tensor,
     spread: float,
-    *,
-    bent: float = 0.0,
-    rest: float = 0.0,
-    error: float = 0.0,
+    uncertainty: GradientUncertainty,
 ) -> AnchoredBound:
-    """What follows from a gradient that is k but for rho: at most `bent` in the norm of H^-1 and a sum over examples,
-    `rest` in that norm, `error` in length. The curvature is the anchor's, but for a factor of e^(+-spread).
+    """The bound that follows from a gradient k + rho, where rho is limited by the uncertainty.
+
+    The curvature is the anchor's up to a factor of e^(+-spread).
     """
+    bent, rest, error = uncertainty.bent, uncertainty.rest, uncertainty.error
     assert isinstance(anchor.curvature, Full)
     G, delta = anchor.curvature.matrix, regularizer.delta
     step = -torch.cholesky_solve(k[:, None], factor)[:, 0]
@@ -237,7 +242,7 @@ def bound_from(
     if not anchor.exact or not blur < 0.5 or not all(map(math.isfinite, sizes)) or not bool(k.isfinite().all()):
         return AnchoredBound(math.inf, math.inf, step, math.inf, factor)
     shrink = spread - math.log1p(-blur)
-    # where no example has a say the step is exact, but for rounding
+    # In directions that no example determines, the step is exact up to rounding.
     space = InformedSpace.of(anchor, delta, family.outputs)
     apart, least = space.apart(step), min(anchor.smallest, space.least_penalty(delta))
     plain = rest + error / math.sqrt(least)
@@ -262,13 +267,13 @@ def bound_from(
 
 
 def hessian_blur(anchor: Anchor, regularizer: L2) -> float:
-    """By which share of itself, at the most, rounding can have changed the anchor's Hessian."""
+    """Upper bound of the relative rounding error of the anchor's Hessian."""
     scale = anchor.mass + float(regularizer.delta.sum())
     return matrix_rounding(scale, len(anchor.w)) / anchor.smallest if anchor.smallest > 0 else math.inf
 
 
 def longest_response(delta: Tensor, factor: Tensor, smallest: float, narrow: float) -> float:
-    """The largest |H^-1 x|_G, |x| = 1, for any Hessian of at least `narrow` times the anchor's."""
+    """The largest |H^-1 x|_G, |x| = 1, for any Hessian that is at least `narrow` times the anchor's."""
     plain = 1 / math.sqrt(narrow * smallest)
     free = torch.nonzero(delta == 0)[:, 0]
     if len(free) == len(delta):
@@ -289,5 +294,5 @@ def bend(spread: float) -> float:
 
 
 def largest_eigenvalue(G: Tensor) -> float:
-    """No less than the largest eigenvalue of a positive semi-definite matrix, from its rows."""
+    """Upper bound of the largest eigenvalue of a positive semi-definite matrix."""
     return min(float(G.norm()), float(G.abs().sum(1).max()), float(G.diagonal().sum().clamp(min=0)))

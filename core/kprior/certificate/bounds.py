@@ -1,4 +1,4 @@
-"""How far the minimiser of a GLM's objective can be, from its gradient and Hessian at one point.
+"""Bound of the distance to the minimiser of a GLM's objective, from its gradient and Hessian at one point.
 
 The retained objective F is convex, and along any v its curvature changes by at most a factor
 e^(+-S), S the largest spread of the output changes phi_i' v (the family's self-concordance, Bach 2010). With the
@@ -7,11 +7,9 @@ gradient g and Hessian H of F at w, the retrain w^ = w + v, the decrement n = |g
     |v|_H (1 - e^-S)/S <= n  and  S <= r |v|_H      give    |v|_H <= T = -log(1 - r n)/r  while  r n < 1,
     v = -Hbar^-1 g  with  Hbar >= (1-e^-S)/S H,  S = r T.
 
-So |v| <= T / sqrt(lmin). `anchored_bound.py` says what else follows. Directions that change no prediction (a constant
-added to a softmax's logits) are taken out.
+So |v| <= T / sqrt(lmin). `anchored_bound.py` derives the rest. Directions that change no prediction (a constant
+added to the logits of a softmax) are removed.
 """
-
-from __future__ import annotations
 
 import math
 from dataclasses import dataclass
@@ -22,20 +20,20 @@ from torch import Tensor
 
 from core.kprior.data.codec import Tensors
 from core.kprior.data.examples import Data, Examples
-from core.kprior.data.partitioned import accumulate
 from core.kprior.model.families import Categorical
 from core.kprior.model.predictor import Predictor
 from core.kprior.passes.accumulator import ModelAccumulator
+from core.kprior.passes.partitioned import accumulate
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """The figures of the module's formulas."""
+    """The quantities of the module's formulas."""
 
     distance: float
     """T / sqrt(lmin), or infinite."""
     widening: float
-    """S / (1 - e^-S): how many times less than H the mean Hessian on the way to the retrain can be; or infinite."""
+    """S / (1 - e^-S): the factor by which the mean Hessian towards the retrain can be smaller than H; or infinite."""
 
 
 def bounds(decrement: float, reach: float, smallest: float, concordance: float) -> Bounds:
@@ -50,7 +48,7 @@ def bounds(decrement: float, reach: float, smallest: float, concordance: float) 
 
 
 class PredictionChange(ModelAccumulator):
-    """The largest change of any mean that |v - step| <= radius allows, in a norm whose inverse is known."""
+    """The largest change of any mean prediction under |v - step| <= radius, in a norm whose inverse is known."""
 
     kind = "prediction-change"
     options: ClassVar[tuple[str, ...]] = ("radius",)
@@ -59,7 +57,7 @@ class PredictionChange(ModelAccumulator):
     def __init__(
         self, predictor: Predictor, w: Tensor, radius: float, step: Tensor | None = None, inverse: Tensor | None = None
     ) -> None:
-        """`inverse` is (P, P); without it, and without `step`, |v| is a length."""
+        """`inverse` is (P, P). Without it and `step`, |v| is the Euclidean length."""
         super().__init__(predictor, w)
         self.radius, self.step, self.inverse = radius, step, inverse
         self.work = 2.0 * predictor.size if inverse is None else 2.0 * inverse.numel()
@@ -95,20 +93,20 @@ class PredictionChange(ModelAccumulator):
 def prediction_bound(
     predictor: Predictor, w: Tensor, step: Tensor, radius: float, factor: Tensor, holdout: Data
 ) -> float | None:
-    """The largest change of any mean that |v - step|_H <= radius allows on some examples; None without any."""
+    """The largest change of any mean on the holdout under |v - step|_H <= radius; None without examples."""
     inverse = torch.cholesky_solve(torch.eye(predictor.size, dtype=w.dtype, device=w.device), factor)
     return accumulate(holdout, PredictionChange(predictor, w, radius, step, inverse)).largest
 
 
 def prediction_bound_by_length(predictor: Predictor, w: Tensor, distance: float, holdout: Data) -> float | None:
-    """The largest change of any mean on some examples that |v| <= distance allows; None without any, or if infinite."""
+    """The largest change of any mean on the holdout under |v| <= distance; None without examples, or if infinite."""
     if not math.isfinite(distance):
         return None
     return accumulate(holdout, PredictionChange(predictor, w, distance)).largest
 
 
 def extreme_means(predictor: Predictor, centre: Tensor, rho: Tensor) -> tuple[Tensor, Tensor]:
-    """The least and largest means when each output k lies within rho_k of its centre; means rise with their output."""
+    """The smallest and largest means if each output k is within rho_k of its centre; means increase with outputs."""
     family = predictor.family
     if not isinstance(family, Categorical):
         return family.mean(centre - rho), family.mean(centre + rho)

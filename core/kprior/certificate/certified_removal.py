@@ -1,14 +1,12 @@
 """Certified removal of data from L2-regularised GLMs (Guo, Goldstein, Hannun & van der Maaten, 2020).
 
-Training minimises L(w) + b'w with a random b ~ N(0, sigma^2 I) that nobody else knows. A model w with
-|grad L(w) + b| <= r on the retained data cannot be told from a retrain on them, up to (epsilon, delta), as long as
+Training minimises L(w) + b'w with a secret random b ~ N(0, sigma^2 I). A model w with |grad L(w) + b| <= r on the
+retained data is indistinguishable from a retrain on them, up to (epsilon, delta), as long as
 
     r <= sigma epsilon / sqrt(2 log(1.5 / delta))          (their Theorem 3)
 
-The residual r is what a certificate's pass measures, over all removals so far: nothing has to be added up.
+The pass of a certificate measures the residual r of all removals so far, so nothing has to be accumulated.
 """
-
-from __future__ import annotations
 
 import math
 import secrets
@@ -22,7 +20,7 @@ from core.kprior.model.predictor import Predictor
 
 @dataclass(frozen=True)
 class CertifiedRemoval:
-    """The promise (epsilon, delta), and the standard deviation sigma of the noise that buys it.
+    """The guarantee (epsilon, delta), and the standard deviation sigma of the noise that it requires.
 
     Examples
     --------
@@ -39,22 +37,11 @@ class CertifiedRemoval:
 
     @property
     def allowed(self) -> float:
-        """The largest residual gradient for which the promise holds."""
+        """The largest residual gradient for which the guarantee holds."""
         return self.sigma * self.epsilon / math.sqrt(2 * math.log(1.5 / self.delta))
 
     def draw_noise(self, predictor: Predictor) -> Tensor:
-        """A new b: from the system's randomness, since whoever knows the seed knows b.
-
-        Returns
-        -------
-        Tensor
-            (P,) normal with standard deviation sigma.
-
-        Raises
-        ------
-        ValueError
-            For a network, of which nothing can be promised.
-        """
+        """Draw b (P,). A known seed would reveal it, so it comes from the system. Raises ValueError for networks."""
         if not predictor.linear:
             raise ValueError("certified removal exists for linear models only")
         generator = torch.Generator().manual_seed(secrets.randbits(63))

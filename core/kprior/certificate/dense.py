@@ -1,6 +1,5 @@
-"""The certificate of a GLM whose Hessian fits: without a pass, by gradients alone, or by moving the anchor."""
-
-from __future__ import annotations
+"""The certificate of a GLM whose Hessian fits in memory: without a pass, by gradient passes, or by moving the
+anchor."""
 
 import math
 from dataclasses import replace
@@ -8,27 +7,29 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from core.kprior.adaptation.dense import AnchoredModel, hessian_of
-from core.kprior.certificate.anchored_bound import AnchoredBound, bound_from, hessian_blur
+from core.kprior.certificate.anchored_bound import AnchoredBound, GradientUncertainty, bound_from, hessian_blur
+from core.kprior.certificate.anchored_model import AnchoredModel
 from core.kprior.certificate.bounds import prediction_bound
-from core.kprior.certificate.certificate import Certificate, Measurement, check_count
-from core.kprior.cost import Cost
+from core.kprior.certificate.certificate import Certificate
+from core.kprior.certificate.measurement import Measurement, check_count
 from core.kprior.curvature import Full, cholesky
 from core.kprior.data.examples import Data, Examples
-from core.kprior.data.partitioned import accumulate
-from core.kprior.memory.memory import MemoryPolicy
+from core.kprior.memory.memory import MemoryChoice, MemoryPolicy
 from core.kprior.model.gauge import fill_gauge, shift_directions, without_shift
 from core.kprior.passes.accumulator import Combined
+from core.kprior.passes.cost import Cost
 from core.kprior.passes.loss import Loss
-from core.kprior.passes.measurement import measure
+from core.kprior.passes.partitioned import accumulate
 from core.kprior.passes.rounding_error import EPSILON, matrix_rounding
 from core.kprior.passes.sampled_hessian import SampledHessian
 from core.kprior.solvers import Training
 from core.kprior.state import State
+from core.kprior.state.anchor import hessian_of
+from core.kprior.state.measurement import measure
 
 MAX_SPREAD = 0.7
 SAMPLE_FRACTION, SAMPLE_ROWS_PER_WEIGHT = 0.1, 20
-"""The fraction of rows whose curvature a step is computed from, and how many for each weight at least."""
+"""The fraction of rows that the Hessian of a step is computed from, and the minimum number of rows per weight."""
 
 
 def is_dense(state: State) -> bool:
@@ -37,7 +38,7 @@ def is_dense(state: State) -> bool:
 
 
 def certify_anchored(state: State, memory: Examples, holdout: Data = ()) -> Certificate:
-    """The certificate of a dense GLM without a pass: its relative bound is infinite where none can be given."""
+    """The certificate of a dense GLM without a pass; its bound is infinite if there is none."""
     anchored = AnchoredModel.of(state, memory)
     return certificate_of(anchored, anchored.bound(state.w), state.w, 0, holdout)
 
@@ -45,7 +46,7 @@ def certify_anchored(state: State, memory: Examples, holdout: Data = ()) -> Cert
 def certificate_of(
     anchored: AnchoredModel, bound: AnchoredBound, w: Tensor, passes: int, holdout: Data = ()
 ) -> Certificate:
-    """A dense GLM's bound in all the ways that people ask for it."""
+    """The certificate that follows from the bound of a dense GLM."""
     prediction = None
     if math.isfinite(bound.radius):
         prediction = prediction_bound(anchored.predictor, w, bound.step, bound.radius, bound.factor, holdout)
@@ -57,10 +58,11 @@ def certificate_of(
 def certify_by_gradients(
     state: State, memory: Examples, data: Data, tolerance: float, rounds: int, holdout: Data
 ) -> Measurement:
-    """Passes that gather the gradient alone, and steps by the anchor's Hessian, which stays where it is.
+    """Passes that measure the gradient alone, and steps by the Hessian of the anchor, which does not move.
 
-    For a model of many weights such a pass costs a small part of one that gathers curvature. It knows, too, how far the
-    outputs have moved from the anchor: beyond MAX_SPREAD the anchor has little to say, and it is given up.
+    For a model with many weights, such a pass costs a small fraction of one that measures the curvature. It also
+    measures how far the outputs have moved from the anchor: beyond MAX_SPREAD, the anchor's Hessian is of little use,
+    and the function returns.
     """
     cost, predictor = Cost(), state.predictor
     with cost.timed():
@@ -68,7 +70,7 @@ def certify_by_gradients(
         regularizer, anchor, family = anchored.regularizer, anchored.anchor, predictor.family
         c = family.self_concordance
         w, certificate = state.w, Certificate("bound", math.inf, 0, math.inf, math.inf)
-        # where examples at hand have moved further, so have others; and curvature that jumps needs more than a spread
+        # If examples at hand have moved further, so have others; and a curvature that jumps needs more than a spread.
         near = anchored.spread(w) <= MAX_SPREAD and not family.kinked
         while near and cost.data_passes < rounds:
             seen = accumulate(data, Loss(predictor, w, careful=True, origin=anchor.w))
@@ -77,11 +79,12 @@ def certify_by_gradients(
             cost.data_passes += 1
             k = seen.gradient + regularizer.gradient(w)
             error = 4 * EPSILON * (seen.rounding + float(regularizer.magnitude(w).sum()))
-            bound = bound_from(anchor, regularizer, family, anchored.factor, k, c * seen.spread, error=error)
+            known = GradientUncertainty(error=error)
+            bound = bound_from(anchor, regularizer, family, anchored.factor, k, c * seen.spread, known)
             certificate = certificate_of(anchored, bound, w, cost.data_passes, holdout)
             if certificate.meets(tolerance) or not seen.spread <= MAX_SPREAD:
                 break
-            # after the step the gradient is what curvature changed on the way: no pass is needed to bound that
+            # After the step, the gradient is the effect of the changing curvature, which is bounded without a pass.
             size = float((anchored.factor.T @ bound.step).norm())
             spread = c * (seen.spread + math.sqrt(anchor.peak) * size)
             w = without_shift(w + bound.step, shift_directions(predictor, regularizer.delta))
@@ -91,9 +94,8 @@ def certify_by_gradients(
             rest = math.expm1(spread - math.log1p(-blur)) * size
             scale = anchor.mass + float(regularizer.delta.sum())
             error = 2 * error + matrix_rounding(scale, predictor.size) * float(bound.step.norm())
-            bound = bound_from(
-                anchor, regularizer, predictor.family, anchored.factor, 0 * k, spread, rest=rest, error=error
-            )
+            known = GradientUncertainty(rest=rest, error=error)
+            bound = bound_from(anchor, regularizer, family, anchored.factor, 0 * k, spread, known)
             certificate = certificate_of(anchored, bound, w, cost.data_passes, holdout)
             if certificate.meets(tolerance):
                 break
@@ -101,9 +103,9 @@ def certify_by_gradients(
 
 
 def approach(state: State, data: Data, rounds: int, seed: int) -> tuple[State, Cost]:
-    """Newton steps from weights that were estimated, before anything is measured for good.
+    """Newton steps from estimated weights, before the sums are measured exactly.
 
-    The gradient is that of all rows, the Hessian that of a sample: such a pass costs a part of one that certifies.
+    The gradient is that of all rows, the Hessian that of a sample, so a pass costs a fraction of one that certifies.
     """
     cost, predictor, regularizer = Cost(), state.predictor, state.regularizer
     fraction = max(SAMPLE_FRACTION, SAMPLE_ROWS_PER_WEIGHT * predictor.size / state.count)
@@ -131,34 +133,22 @@ def certify_dense(
     data: Data,
     holdout: Data,
     passes: int,
-    cost: Cost,
     policy: MemoryPolicy | None,
     afresh: bool,
     seed: int,
 ) -> Measurement:
-    """Move the anchor to the weights, and from there to the minimum of the anchored objective."""
-    predictor, w = state.predictor, state.w
+    """Move the anchor to the weights, and find the minimum of the anchored objective from there."""
+    predictor, w, cost = state.predictor, state.w, Cost()
     known = is_dense(state) and not afresh
     near = hessian_of(predictor, state.regularizer, state.anchor) if known else None
     size = max(1, len(state.memory)) if policy is None else policy.size(state.count)
-    measured = measure(
-        predictor,
-        state.regularizer,
-        w,
-        data,
-        size,
-        policy or MemoryPolicy(),
-        "full",
-        cost,
-        seed=seed,
-        generation=state.memory.generation,
-        near=near,
-    )
+    choice = MemoryChoice(policy or MemoryPolicy(), size, seed, state.memory.generation)
+    measured = measure(predictor, state.regularizer, w, data, choice, "full", cost, near)
     check_count(state, measured.count)
     value = measured.value + float(state.regularizer.value(w))
     unknown = Certificate("bound", math.inf, passes, math.inf, math.inf)
     if not measured.anchor.finite or not math.isfinite(value):
-        # counts overflow where a model is far off: half the weights, as often as it takes, are finite again
+        # Counts overflow if a model is far off; halving the weights repeatedly makes them finite again.
         return Measurement(unknown, state, memory, replace(state, w=w / 2), unknown, cost, math.inf)
     surrogate = None if state.surrogate is None else measured.surrogate
     exact = replace(state, anchor=measured.anchor, memory=measured.memory, surrogate=surrogate)
@@ -171,6 +161,6 @@ def certify_dense(
     try:
         there = anchored.solve(w, Training(), Cost())
     except ArithmeticError:
-        there = w + 0.01 * bound.step  # a direction of descent: the next pass will tell
+        there = w + 0.01 * bound.step  # a direction of descent, which the next pass checks
     refined = certificate_of(anchored, anchored.bound(there), there, passes, holdout)
     return Measurement(certificate, exact, measured.rows, replace(exact, w=there), refined, cost, value)

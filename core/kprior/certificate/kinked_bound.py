@@ -1,27 +1,27 @@
-"""The bound of a GLM whose loss is a quadratic in pieces, from sums at its anchor.
+"""The bound of a GLM with a piecewise quadratic loss, from sums at its anchor.
 
-No derivative beyond the second says how curvature changes: it jumps, where an output passes a kink. But a row that
-passes none is a quadratic, and the memory has those that are nearest to theirs. With H the Hessian at the anchor w0,
-the `reach` s of all other rows is the largest |phi_i|^2 in H^-1 over their slack squared: none of them passes a kink
-between w0 and w0 + u while sqrt(s) |u|_H < 1. So with d = w - w0, and E the rows at hand, memory and what was added,
+The curvature of such a loss jumps where an output passes a kink, so no derivative beyond the second bounds its change.
+But the loss of a row that passes no kink is quadratic, and the memory has the rows that are nearest to their kinks.
+With H the Hessian at the anchor w0, the `reach` s of all other rows is the largest |phi_i|^2 in H^-1, divided by the
+square of the row's slack: none of them passes a kink between w0 and w0 + u while sqrt(s) |u|_H < 1. So with d = w - w0
+and E the rows at hand (the memory, and what was added),
 
     grad F(w) = k = g + G d + grad R(w) + sum_E phi (r(f) - r(f0) - r'(f0) (f - f0))    exactly, if sqrt(s) |d|_H < 1.
 
-Let v lead from w to the retrain. While |v|_H <= t, and t <= (1 - sqrt(s) |d|_H) / sqrt(s), curvature on the way is at
-least that of A: the rows outside E as they are at w0, those of E that have curvature at w and cannot lose it within t,
-and the penalty. F is convex, so its slope along v is at most zero until the retrain is reached, and at least
-k'v + |v|_A^2 within t. Hence
+Let v be the step from w to the retrain. While |v|_H <= t <= (1 - sqrt(s) |d|_H) / sqrt(s), the curvature along it is at
+least A: that of the rows outside E at w0, of those rows of E that have curvature at w and cannot lose it within t, and
+of the penalty. F is convex, so its slope along v is at most zero until the retrain, and at least k'v + |v|_A^2 within
+t. Hence
 
-    |v|_A <= n = |k| in A^-1,   if   sqrt(c) n <= t,   c the least with H <= c A:
+    |v|_A <= n = |k| in A^-1,   if   sqrt(c) n <= t,   c the least with H <= c A,
 
-the retrain cannot be further than t, since the slope would be positive there. Where no row of E can gain or lose
-curvature within t, F is a quadratic there, and v = -A^-1 k itself. This is the bound by strong convexity with the
-curvature that is sure to be there, so that a bias without a penalty is held by the rows. Where every weight has a
-penalty of at least delta, |v| <= |k| / delta holds whatever passes a kink; and where k is not known, since w is too far
-from w0, the gradient k0 there still says that the retrain w0 + u has delta |u|^2 <= -k0'u: it is in the ball around
-w0 - k0 / (2 delta) on whose surface w0 lies.
+because beyond t the slope would be positive. If no row of E can gain or lose curvature within t, F is quadratic there,
+and v = -A^-1 k. This is the bound by strong convexity with the curvature that is certain to remain, so rows can
+determine a bias without a penalty. If every weight has a penalty of at least delta, |v| <= |k| / delta holds whichever
+rows pass kinks. If w is too far from w0 for k to be known, the gradient k0 at w0 still implies delta |u|^2 <= -k0'u for
+the retrain w0 + u, which is therefore in the ball around w0 - k0 / (2 delta) that has w0 on its surface.
 
-`t` is found by trying: twice what n asks for, as long as there is room.
+`t` is found by trial: twice the value that n requires, as far as the reach allows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from core.kprior.anchor import Anchor
 from core.kprior.certificate.anchored_bound import (
     AnchoredBound,
     ExactRows,
@@ -47,6 +46,7 @@ from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2
 from core.kprior.passes.leverage import largest_ratio
 from core.kprior.passes.rounding_error import EPSILON, matrix_rounding
+from core.kprior.state.anchor import Anchor
 
 MAX_TRIES = 6
 ROUNDING_SLACK = 1 + 1e-6
@@ -62,9 +62,9 @@ def kinked_bound(
     factor: Tensor,
     limit: float = math.inf,
 ) -> AnchoredBound:
-    """The module's bound; infinite where none can be given.
+    """The bound of the module's docstring; infinite if there is none.
 
-    `factor` is the Cholesky factor of H; `limit` what else is known of sqrt(s) |d|_H.
+    `factor` is the Cholesky factor of H; `limit` is another upper bound of sqrt(s) |d|_H.
     """
     assert isinstance(anchor.curvature, Full)
     d = w - anchor.w
@@ -77,7 +77,7 @@ def kinked_bound(
     spread = min(limit, math.sqrt(anchor.reach) * float((factor.T @ d).norm()) * ROUNDING_SLACK) if moved else 0.0
     ridge = float(regularizer.delta.min())
     far = ball_around(anchor, regularizer, ridge, d) if ridge > 0 else math.inf
-    if not spread < 1:  # a row that is not at hand may have passed a kink: not even the gradient is known
+    if not spread < 1:  # a row that is not at hand may have passed a kink, so the gradient is unknown
         return replace(unknown, distance=far)
     norm = float(k.norm()) + error
     plain = AnchoredBound(min(norm / ridge, far) if ridge > 0 else math.inf, norm, nothing, math.inf, factor)
@@ -102,7 +102,7 @@ def kinked_bound(
 
 
 def ball_around(anchor: Anchor, regularizer: L2, ridge: float, d: Tensor) -> float:
-    """How far from w0 + d anything can be in the ball that the gradient at the anchor tells of."""
+    """The largest distance from w0 + d to a point of the ball that the gradient at the anchor implies."""
     k0 = anchor.gradient + regularizer.gradient(anchor.w)
     error = 4 * EPSILON * (2 * anchor.rounding + float(regularizer.magnitude(anchor.w).sum()))
     return float((d + k0 / (2 * ridge)).norm()) + (float(k0.norm()) / 2 + error) / ridge
@@ -136,7 +136,7 @@ class HeldCurvature:
             self.rows.append((rows, before, now, family.slack(rows.y, f)[:, 0] - lost, length))
 
     def bound(self, k: Tensor, error: float, radius: float) -> GuaranteedCurvature | None:
-        """What follows while nothing moves by more than the radius; None where nothing holds the weights."""
+        """The result if nothing moves by more than the radius; None if A is singular."""
         A, steady = self.hessian.clone(), True
         changed = False
         for rows, before, now, slack, length in self.rows:
@@ -169,7 +169,7 @@ class HeldCurvature:
 
 
 class GuaranteedCurvature:
-    """What the curvature that is sure to be there makes of a gradient."""
+    """The bound that a gradient and the curvature that is certain to remain imply."""
 
     def __init__(
         self,
@@ -183,7 +183,7 @@ class GuaranteedCurvature:
         margin: float,
     ) -> None:
         self.needed = needed
-        """The least t for which it follows."""
+        """The least t for which the bound holds."""
         self._found = (size, smallest, step, factor, steady, error, margin)
 
     def bound(self, norm: float) -> AnchoredBound:
@@ -191,7 +191,7 @@ class GuaranteedCurvature:
         distance = size / math.sqrt(smallest)
         if not steady:
             return AnchoredBound(distance, norm, torch.zeros_like(step), size, factor)
-        # a quadratic, but for rounding: of the gradient, and of the Hessian that the step was found with
+        # quadratic, except for rounding errors of the gradient and of the Hessian
         rest = (error + 2 * margin * float(step.norm())) / smallest
         blurred = rest * math.sqrt(smallest) + margin * float(step.norm()) / math.sqrt(smallest)
         return AnchoredBound(min(distance, float(step.norm()) + rest), norm, step, blurred, factor)

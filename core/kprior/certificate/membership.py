@@ -1,6 +1,4 @@
-"""The membership-inference audit: can an onlooker tell removed examples from never-seen ones by their loss?"""
-
-from __future__ import annotations
+"""The membership-inference audit: can removed examples be told apart from unseen ones by their loss?"""
 
 import torch
 from torch import Tensor
@@ -11,27 +9,27 @@ from core.kprior.passes.row_losses import row_losses
 
 
 def membership_auc(predictor: Predictor, w: Tensor, suspects: Data, strangers: Data) -> float:
-    """How well removed examples can be told from never-seen ones by their loss.
+    """How well removed examples can be told apart from unseen ones by their loss.
 
     Parameters
     ----------
     predictor, w
         The model, and its weights (P,).
     suspects
-        Examples that were removed (or, before removal, are to be).
+        Removed examples, or examples that are about to be removed.
     strangers
-        Examples that were never trained on. Both should come from the same population, or the result speaks of that
-        difference.
+        Examples that the model was never trained on. Both should come from the same population; otherwise the result
+        reflects the difference between the populations.
 
     Returns
     -------
     float
-        The chance that a suspect has a smaller loss than a stranger, ties counting half; at 0.5 they are alike.
+        The probability that a suspect has a smaller loss than a stranger (ties count half); 0.5 if they are alike.
 
     Raises
     ------
     ValueError
-        If one side has no examples.
+        If there are no suspects or no strangers.
 
     Examples
     --------
@@ -49,20 +47,13 @@ def membership_auc(predictor: Predictor, w: Tensor, suspects: Data, strangers: D
 
 
 def auc(a: Tensor, b: Tensor) -> float:
-    """The chance that a loss of `a` is smaller than one of `b`, ties counting half.
+    """The probability that a loss of `a` is smaller than one of `b`; ties count half.
 
-    Parameters
-    ----------
-    a, b
-        (n,) and (m,) losses; neither may be empty.
-
-    Examples
-    --------
     >>> auc(torch.tensor([0.0, 1.0]), torch.tensor([1.0, 2.0]))
     0.875
     """
     if len(a) == 0 or len(b) == 0:
-        raise ValueError("the audit needs examples on both sides")
+        raise ValueError("The audit needs both suspects and strangers.")
     ranked = b.sort().values
     above = len(b) - torch.searchsorted(ranked, a, right=True)
     equal = torch.searchsorted(ranked, a, right=True) - torch.searchsorted(ranked, a, right=False)

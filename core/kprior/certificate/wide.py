@@ -1,27 +1,26 @@
-"""The certificate of a wide GLM: passes for the gradient alone, from the anchor on, until the bound will do."""
-
-from __future__ import annotations
+"""The certificate of a wide GLM: passes for the gradient alone, from the anchor, until the bound is small enough."""
 
 import math
 from dataclasses import replace
 
 import torch
 
-from core.kprior.anchor import Anchor
 from core.kprior.certificate.bounds import prediction_bound_by_length
-from core.kprior.certificate.certificate import Certificate, Measurement
-from core.kprior.cost import Cost
+from core.kprior.certificate.certificate import Certificate
+from core.kprior.certificate.measurement import Measurement
+from core.kprior.certificate.wide_objective import WideObjective, WideSolution, descent_reporter
 from core.kprior.curvature import Blocks
 from core.kprior.curvature.estimate import estimate_curvature, estimate_inverse, sample_fraction
 from core.kprior.curvature.row_space import has_few_rows
-from core.kprior.data.encoded import EncodedData
 from core.kprior.data.examples import Data, Examples
-from core.kprior.objective.wide import WideObjective, WideSolution, descent_reporter
+from core.kprior.passes.cost import Cost
+from core.kprior.passes.encoded import EncodedData
 from core.kprior.solvers import Progress
 from core.kprior.state import State, align, move_anchor
+from core.kprior.state.anchor import Anchor
 
 PASSES_PER_STAGE = 20
-"""After which a refinement that is not close enough estimates curvature anew."""
+"""Passes after which a refinement that is not close enough estimates the curvature anew."""
 
 
 def refine_wide(
@@ -33,7 +32,7 @@ def refine_wide(
     cost: Cost,
     progress: Progress | None = None,
 ) -> tuple[State, WideSolution]:
-    """Descend from the anchor, whose gradient is known, to within the tolerance; the anchor moves along."""
+    """Descend from the anchor, whose gradient is known, to within the tolerance; the anchor moves to the result."""
     predictor, regularizer, anchor = state.predictor, state.regularizer, state.anchor
     encoded = EncodedData(predictor, data)
     objective = WideObjective(predictor, regularizer, encoded, cost)
@@ -54,7 +53,7 @@ def refine_wide(
         inverse = curvature.inverse(delta)
     descent = objective.minimise(w, inverse, tolerance, start=start, max_passes=first, report=report)
     while not descent.stopped and descent.passes < rounds:
-        # slow going: the curvature of here, in place of that of where it began
+        # Progress is slow: use the curvature at the present weights instead of that at the start.
         some, left = encoded.sample(fraction, 0), rounds - descent.passes
         if few:
             inverse = estimate_inverse(predictor, descent.w, some, state.count, 0, delta)

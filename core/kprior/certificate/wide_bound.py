@@ -1,33 +1,32 @@
-"""The bound of a wide GLM, whose Hessian does not fit: from one pass for the gradient.
+"""The bound of a wide GLM, whose Hessian is too large to store, from one pass for the gradient.
 
 **Every weight penalised.** F is delta-strongly convex: |w - w^| <= (|grad F(w)| + rounding) / delta.
 
-**A free bias.** v = (V, beta) leads from w = (W, b) to the optimum; G and gamma are the two parts of grad F(w), c is
-any fixed centre of the inputs, x~ = x - c, B = sum h'_i the (K, K) Hessian of the biases, l its smallest eigenvalue, C
-the coupling C[V] = sum h'_i V x~_i, and tau >= sum (V x~_i)' h'_i (V x~_i) for |V| = 1: the largest sum of h'_kk
-|x~_i|^2, twice that for a softmax, as diag(p) - pp' <= 2 diag(p (1 - p)). For a softmax all is meant
-without the constant that changes no prediction.
+**An unpenalised bias.** v = (V, beta) is the step from w = (W, b) to the optimum, G and gamma are the two parts of
+grad F(w), and c is any fixed centre of the inputs, x~ = x - c. B = sum h'_i is the (K, K) Hessian of the biases and l
+its smallest eigenvalue. C[V] = sum h'_i V x~_i is the coupling of weights and biases, and tau >= sum (V x~_i)' h'_i
+(V x~_i) for |V| = 1: the largest sum of h'_kk |x~_i|^2, or twice that for a softmax, as diag(p) - pp' <= 2 diag(p (1 -
+p)). For a softmax, everything is modulo the constant that changes no prediction.
 
 1. Biases alone, b(W) = argmin_b F(W, .): K-dimensional self-concordance as in `bounds.py`. With n = |gamma| in B^-1 and
-   r the largest |e_k - e_l| there, u = b(W) - b has |u|_B <= T = -log(1 - r n)/r and spreads by s = r T at most.
-2. Weights. min_b F(W, b) is delta-strongly convex in W, so |V| <= R = |grad_W F(W, b(W))| / delta. The bias gradient is
-   zero there, so that this is (G - gamma c') + sum (h(b(W)) - h(b)) x~', and the sum is at most
+   r the largest |e_k - e_l| in B^-1, u = b(W) - b has |u|_B <= T = -log(1 - r n)/r, and spreads by at most s = r T.
+2. Weights. min_b F(W, b) is delta-strongly convex in W, so |V| <= R = |grad_W F(W, b(W))| / delta. The gradient of the
+   biases is zero at b(W), so this gradient is (G - gamma c') + sum (h(b(W)) - h(b)) x~', and the sum is at most
    T (min(sqrt(tau), |C B^-1/2|) + ((e^s - 1)/s - 1) sqrt(tau)).
-3. Biases that follow. With g = delta R, m = |V| and z_i = V x_i + beta, delta m^2 + int sum z' h'(t) z dt <= g m. The
-   curvature on the way is at least e^-s/(1 + S) of that at w, S <= a (rho m + |beta + V c|), rho = max |x~_i|, a being
-   sqrt(2) for a softmax, 1 else (0: a quadratic). Completing the square over beta, x = |beta + V c + B^-1 C[V]| and
-   kappa = |B^-1 C|: x^2 <= e (1 + a ((rho + kappa) m + x)), e = e^s (g m - delta m^2)/l, which bounds x; and with
-   C_0 = C + B c', |beta| <= |B^-1 C_0| m + x. The bound is the largest over m in 0..R, in slices, each from above.
+3. Change of the biases with the weights. With g = delta R, m = |V| and z_i = V x_i + beta, delta m^2 + int sum z' h'(t)
+   z dt <= g m. The curvature along v is at least e^-s/(1 + S) of that at w, S <= a (rho m + |beta + V c|), where rho =
+   max |x~_i| and a is sqrt(2) for a softmax, 0 for a quadratic loss, otherwise 1. Completing the square over beta, with
+   x = |beta + V c + B^-1 C[V]| and kappa = |B^-1 C|: x^2 <= e (1 + a ((rho + kappa) m + x)), e = e^s (g m - delta
+   m^2)/l, which bounds x; and with C_0 = C + B c', |beta| <= |B^-1 C_0| m + x. The bound is the largest over m in 0..R,
+   computed as an upper bound in each of `SLICES` slices.
 
-**A free bias and a kinked loss.** Within a window, |V x~_i + b'| <= a for all rows and b' = beta + V c, the curvature
-along v is at least delta |V|^2 + sum_s (V x~_i + b')^2 l''_i, s being the rows whose slack is more than a. With
-(p + q)^2 >= (1 - e) q^2 - (1/e - 1) p^2 and e such that V keeps half of its penalty, that is at least
+**An unpenalised bias and a kinked loss.** Within a window, |V x~_i + b'| <= a for all rows with b' = beta + V c, the
+curvature along v is at least delta |V|^2 + sum_s (V x~_i + b')^2 l''_i, summed over the rows s whose slack exceeds a.
+With (p + q)^2 >= (1 - e) q^2 - (1/e - 1) p^2, and e such that V keeps half of its penalty, this is at least
 |V|^2 delta/2 + b'^2 m, m = B_s (delta/2) / (tau + delta/2). The slope along v is <G - gamma c', V> + gamma b', so the
-retrain has |V| <= n sqrt(2/delta) and |b'| <= n / sqrt(m), n^2 = |G - gamma c'|^2 (2/delta) + gamma^2 / m, if that is
-within the window: else the slope would be positive before.
+retrain has |V| <= n sqrt(2/delta) and |b'| <= n / sqrt(m), n^2 = |G - gamma c'|^2 (2/delta) + gamma^2 / m, if these are
+within the window; otherwise the slope would be positive before the retrain.
 """
-
-from __future__ import annotations
 
 import math
 
@@ -40,11 +39,11 @@ from core.kprior.passes.gradient import UNIT_ROUNDOFF, Gradient
 
 SLICES = 64
 EIGENVALUE_ERROR = 1e-10
-"""What rounding can do to an eigenvalue of B, as a fraction of the largest."""
+"""Largest rounding error of an eigenvalue of B, as a fraction of the largest eigenvalue."""
 
 
 def has_free_bias(regularizer: L2, outputs: int) -> bool | None:
-    """Whether just the biases have no penalty; False if every weight has one; None if others have none."""
+    """Whether only the biases have no penalty: False if every weight has one, None if other weights have none."""
     free = regularizer.delta.view(outputs, -1) == 0
     if not bool(free.any()):
         return False
@@ -52,12 +51,12 @@ def has_free_bias(regularizer: L2, outputs: int) -> bool | None:
 
 
 def gradient_error(regularizer: L2, seen: Gradient, gradient: Tensor) -> float:
-    """How far the computed gradient of the objective can be from the true one."""
+    """Upper bound of the rounding error of the computed gradient."""
     return seen.rounding + 4 * UNIT_ROUNDOFF * (float(regularizer.magnitude(seen.w).norm()) + float(gradient.norm()))
 
 
 def distance_bound(regularizer: L2, seen: Gradient) -> float:
-    """An upper bound of |w - w^|, from a careful pass at w; infinite where none can be given."""
+    """An upper bound of |w - w^|, from a careful pass at w; infinite if there is none."""
     family, K = seen.predictor.family, seen.predictor.family.outputs
     gradient = (seen.gradient.reshape(-1) + regularizer.gradient(seen.w)).view(K, -1)
     error, free = gradient_error(regularizer, seen, gradient), has_free_bias(regularizer, K)
@@ -78,7 +77,7 @@ def distance_bound(regularizer: L2, seen: Gradient) -> float:
     if softmax:
         gamma = gamma - gamma.mean()
         B = B - B.mean(0) - B.mean(1)[:, None] + B.mean()
-        B = B + B.diagonal().mean() / K * torch.ones_like(B)  # along the constant, any positive figure
+        B = B + B.diagonal().mean() / K * torch.ones_like(B)  # along the constant, any positive number
     values, vectors = torch.linalg.eigh((B + B.T) / 2)
     trust = EIGENVALUE_ERROR * float(values[-1])
     smallest = float(values[0]) - trust
@@ -113,13 +112,13 @@ def distance_bound(regularizer: L2, seen: Gradient) -> float:
         half = energy * slant / 2
         away = answer * m + half + math.sqrt(half * half + energy * (1 + slant * (reach + kappa) * m))
         if not softmax:
-            away = min(away, (length + reach) * m)  # such a bias moves by an average of -V x_i
+            away = min(away, (length + reach) * m)  # the bias moves by an average of -V x_i
         worst = max(worst, math.hypot(m, first + away))
     return worst
 
 
 def kinked_distance(delta: float, seen: Gradient, gradient: Tensor, error: float) -> float:
-    """The module's bound for a loss that is a quadratic in pieces: the least of all windows; infinite if none holds."""
+    """The bound for a piecewise quadratic loss: the least over all windows; infinite if none holds."""
     assert seen.centre is not None
     gamma, length = gradient[:, -1], float(seen.centre.norm())
     pull = abs(float(gamma)) + error
@@ -140,11 +139,11 @@ def kinked_distance(delta: float, seen: Gradient, gradient: Tensor, error: float
 def coupling_norms(
     seen: Gradient, inverse: Tensor, smallest: float, kappa: float, pull: float
 ) -> tuple[float, float, float]:
-    """|B^-1 C|, |B^-1 C_0| and |C B^-1/2| as operators on weights, each from above."""
+    """|B^-1 C|, |B^-1 C_0| and |C B^-1/2| as operators on weights: an upper bound of each."""
     C, B, centre, blur = seen.coupling, seen.bias, seen.centre, seen.blur
     assert C is not None
     assert centre is not None
-    if C.ndim == 2:  # outputs stand alone: one row each
+    if C.ndim == 2:  # independent outputs: one row each
         length, b = C.norm(dim=1), B.diagonal()
         moved = (C / b[:, None] + centre).norm(dim=1)
         return (

@@ -1,18 +1,16 @@
 """The generalised Gauss-Newton matrix of past data, G = sum_i v_i J_i' L_i J_i with L = h'(f*).
 
-A version carries G over all its data (paper, Eq. 12, with nothing in memory); what a memory leaves out,
-Q = G - sum_M v_i J_i' L_i J_i, is derived when an objective is built. Both are sums, so they are updated, never
-recomputed, when examples come and go. Four backends share one interface and one contract suite:
+A version stores G over all its data (paper, Eq. 12, with an empty memory). The part that a memory does not cover,
+Q = G - sum_M v_i J_i' L_i J_i, is computed when an objective is built. Both are sums, so adding and removing examples
+updates them; they are never recomputed. Four backends share one interface and one contract test suite:
 
     full        the matrix itself: exact; GLMs and last layers
-    blocks      one block for each output of a GLM: wide ones
+    blocks      one block for each output of a GLM; for wide GLMs
     kronecker   one Kronecker product per layer (KFAC; Martens & Grosse 2015)
     diagonal    the diagonal
 
-A weight is negative where examples are taken away; `clip` restores positive semi-definiteness after that.
+Examples are removed with negative weights; `clip` then restores positive semi-definiteness.
 """
-
-from __future__ import annotations
 
 from core.kprior.curvature.base import Curvature, cholesky, ggn_rows, row_chunks
 from core.kprior.curvature.blocks import Blocks
@@ -36,37 +34,37 @@ __all__ = [
 ]
 
 MAX_FULL_SIZE = 1_000
-"""Parameters up to which the whole matrix is kept: beyond, gathering it takes longer than a fit without it."""
+"""Largest number of parameters for the full matrix: beyond, computing it takes longer than a fit without it."""
 MAX_BLOCK_NUMBERS = 2**27
-"""In all blocks of a wide GLM together (half a gigabyte); beyond, a Kronecker product stands for them."""
+"""Largest size of all blocks of a wide GLM (half a gigabyte); beyond, a Kronecker product replaces them."""
 MAX_KRONECKER_INPUTS = 8_192
-"""Inputs of a layer up to which a Kronecker factor is kept; beyond, the diagonal."""
+"""Largest number of inputs of a layer for a Kronecker factor; beyond, the diagonal is used."""
 
 BACKENDS: dict[str, type[Curvature]] = {c.kind: c for c in (Full, Blocks, Kronecker, Diagonal)}
 
 
 def curvature_for(predictor: Predictor, kind: str = "auto") -> Curvature:
-    """An empty curvature: of the named backend, or of the one that suits the number of parameters.
+    """An empty curvature of the named backend, or of the one that fits the model.
 
     Raises
     ------
     ValueError
-        If no backend has that name, or the named one does not know the model's layers.
+        If the backend is unknown, or does not support the model's layers.
     """
     if kind == "auto":
         kind = kind_for(predictor)
     if kind not in BACKENDS:
-        raise ValueError(f"unknown curvature {kind!r}; known: auto, {', '.join(BACKENDS)}")
+        raise ValueError(f"Unknown curvature {kind!r}. Choose one of: auto, {', '.join(BACKENDS)}.")
     return BACKENDS[kind].zeros(predictor)
 
 
 def is_wide(predictor: Predictor) -> bool:
-    """Whether a GLM has too many weights for its whole Hessian: its gradient alone is descended along."""
+    """Whether a GLM has too many weights for its full Hessian, so that its solver uses gradients only."""
     return predictor.linear and predictor.size > MAX_FULL_SIZE
 
 
 def kind_for(predictor: Predictor) -> str:
-    """The backend that suits a model."""
+    """The default backend of a model."""
     if predictor.size <= MAX_FULL_SIZE:
         return "full"
     if not predictor.linear:
@@ -78,7 +76,7 @@ def kind_for(predictor: Predictor) -> str:
 
 
 def backend_for(predictor: Predictor, curvature: str | None) -> str | None:
-    """Which curvature a model carries: networks only what they are told to."""
+    """The backend of the curvature that a model stores; networks store one only if it is named."""
     if curvature is None or (curvature == "auto" and not predictor.linear):
         return None
     return curvature

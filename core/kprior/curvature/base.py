@@ -1,6 +1,4 @@
-"""What every curvature backend is, and the rows that a Gauss-Newton matrix is the sum of."""
-
-from __future__ import annotations
+"""The interface of curvature backends, and the Jacobian rows that make up a Gauss-Newton matrix."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -17,7 +15,7 @@ ROW_BYTES = 2**27
 
 
 class Curvature(ABC):
-    """A symmetric positive semi-definite (P, P) matrix that examples are added to."""
+    """A symmetric positive semi-definite (P, P) matrix, summed over examples."""
 
     kind: str
 
@@ -31,7 +29,7 @@ class Curvature(ABC):
         """Add sum_i weight_i J_i' L_i J_i at the weights w, in place."""
 
     def add_rows(self, predictor: Predictor, w: Tensor, rows: Examples, weight: Tensor | None = None) -> None:
-        """The same for rows with their targets, on which the curvature of a kinked loss depends."""
+        """Like `add`, with the targets, on which the curvature of a kinked loss depends."""
         self.add(predictor, w, rows.x, weight)
 
     @abstractmethod
@@ -48,7 +46,7 @@ class Curvature(ABC):
 
     @abstractmethod
     def tensors(self) -> dict[str, Tensor]:
-        """All that it is made of, by name."""
+        """Its contents, by name."""
 
     @classmethod
     @abstractmethod
@@ -59,8 +57,8 @@ class Curvature(ABC):
     def inverse(self, delta: Tensor) -> Callable[[Tensor], Tensor]:
         """A function that solves (G + diag(delta)) u = v for u: (P,) -> (P,).
 
-        Blocks and Kronecker factors take the smallest positive delta where a weight has none, or where they need one
-        for a whole layer: it preconditions, and decides nothing.
+        Blocks and Kronecker factors use the smallest positive delta for unpenalised weights, or for a whole layer. The
+        result is only a preconditioner, so it affects the speed and not the solution.
         """
 
     def copy(self, predictor: Predictor) -> Self:
@@ -68,7 +66,7 @@ class Curvature(ABC):
         return self.from_tensors({k: v.clone() for k, v in self.tensors().items()}, predictor)
 
     def dense(self, size: int) -> Tensor:
-        """The matrix itself; for small P and tests."""
+        """The full matrix, for small P and for tests."""
         some = next(iter(self.tensors().values()))
         eye = torch.eye(size, dtype=some.dtype, device=some.device)
         return torch.stack([self.product(e) for e in eye])
@@ -77,7 +75,7 @@ class Curvature(ABC):
 def ggn_rows(predictor: Predictor, w: Tensor, x: Tensor, y: Tensor | None = None) -> Tensor:
     """Rows whose Gram matrix is the GGN: (n * K, P), row (i, l) = sum_k root_i[k, l] J_i[k].
 
-    With targets y (n, K), that of a kinked loss.
+    A kinked loss needs the targets y (n, K).
     """
     jacobian, f = predictor.jacobian(w, x), predictor.outputs(w, x)
     root = predictor.family.hessian_root(f)
@@ -93,12 +91,12 @@ def row_chunks(predictor: Predictor, n: int) -> range:
 
 
 def per_row(weight: Tensor, rows: Tensor) -> Tensor:
-    """A weight per example as a column that fits the rows of `ggn_rows`."""
+    """Expand weights of examples to a column that matches the rows of `ggn_rows`."""
     return weight.repeat_interleave(len(rows) // len(weight))[:, None]
 
 
 def cholesky(matrix: Tensor) -> Tensor:
-    """The Cholesky factor of a positive semi-definite matrix, with as little added to its diagonal as it takes."""
+    """The Cholesky factor of a positive semi-definite matrix, with the smallest possible addition to its diagonal."""
     factor: Tensor
     scale = matrix.diagonal().mean().clamp(min=1e-30)
     for power in (None, -13, -11, -9, -7, -5):
@@ -106,4 +104,4 @@ def cholesky(matrix: Tensor) -> Tensor:
         factor, info = torch.linalg.cholesky_ex(matrix + jitter * scale * torch.eye(len(matrix)).to(matrix))
         if int(info) == 0:
             return factor
-    raise ArithmeticError("a curvature matrix is not positive semi-definite")
+    raise ArithmeticError("A curvature matrix is not positive semi-definite.")

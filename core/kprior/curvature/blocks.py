@@ -1,6 +1,4 @@
-"""One block of curvature for each output: what of the whole matrix lies on its diagonal."""
-
-from __future__ import annotations
+"""One block of curvature for each output: the diagonal blocks of the full matrix."""
 
 import math
 from collections.abc import Callable
@@ -14,13 +12,13 @@ from core.kprior.data.examples import Examples
 from core.kprior.model.predictor import Predictor
 
 MAX_ADDED_ROWS = 1_000
-"""Added rows that a block takes in at a time."""
+"""Largest number of added rows that a block uses at a time."""
 
 
 class Blocks(Curvature):
-    """G_k = sum_i h'_kk phi_i phi_i' for each output k of a GLM, or an estimate of it from drawn rows.
+    """G_k = sum_i h'_kk phi_i phi_i' for each output k of a GLM, or an estimate of it from sampled rows.
 
-    Drawn rows are known by their keys, so that what an example had part in can be taken away again.
+    The keys of sampled rows are stored, so that the contribution of an example can be removed again.
     """
 
     kind = "blocks"
@@ -29,16 +27,16 @@ class Blocks(Curvature):
         self.matrices = matrices
         """(K, D, D) float32."""
         self.drawn = drawn
-        """(K, m) keys of the rows that an estimate is made of; -1 where there is none."""
+        """(K, m) keys of the sampled rows; -1 for none."""
         self.weight = weight
-        """(K, m) what each of them counts."""
+        """(K, m) weights of the sampled rows."""
         self.count = count
-        """() of how many rows it is an estimate."""
+        """() number of rows that the estimate represents."""
 
     @classmethod
     def zeros(cls, predictor: Predictor) -> Self:
         if not predictor.linear:
-            raise ValueError("curvature in blocks is for linear models")
+            raise ValueError("Curvature in blocks is only for linear models.")
         K = predictor.family.outputs
         D = predictor.size // K
         matrices = torch.zeros(K, D, D, dtype=torch.float32, device=predictor.device)
@@ -55,10 +53,11 @@ class Blocks(Curvature):
         rows_per_output: int,
         generator: torch.Generator,
     ) -> Self:
-        """The blocks of `count` rows from a random sample of them: x features (n, D) float32, weight what each counts.
+        """Estimate the blocks of `count` rows from a random sample, whose x are features (n, D) in float32.
 
-        For each output, `rows_per_output` rows are drawn in proportion to its variance there, at even distances along
-        the sum of the variances: each row stands for the same fraction of it, and where rows are few none is missed.
+        For each output, `rows_per_output` rows are drawn with probabilities proportional to their variances, by
+        systematic sampling: each drawn row represents the same fraction of the total variance, and if there are few
+        rows, all of them are drawn.
         """
         blocks = cls.zeros(predictor)
         K, D = blocks.matrices.shape[:2]
@@ -88,11 +87,11 @@ class Blocks(Curvature):
         return blocks
 
     def stands_for(self, count: int) -> bool:
-        """Whether it is an estimate of about so many rows."""
+        """Whether the estimate represents about `count` rows."""
         return bool(self.matrices.any()) and 0.5 * count <= float(self.count) <= 2 * count
 
     def forget(self, key: Tensor, phi: Tensor) -> None:
-        """Take away what examples (keys, features) had part in, in place."""
+        """Remove the contributions of examples, given by keys and features, in place."""
         order = torch.argsort(key.cpu())
         known, rows = key.cpu()[order], phi[order.to(phi.device)].to(self.matrices)
         self.count -= len(key)
@@ -105,7 +104,7 @@ class Blocks(Curvature):
                 self.weight[k][known_rows.to(self.weight.device)] = 0
 
     def learn(self, predictor: Predictor, w: Tensor, key: Tensor, phi: Tensor, weight: Tensor | None = None) -> None:
-        """Add examples that have come, in place: those of many that have most to say."""
+        """Add examples in place; of many, only those with the largest contributions."""
         K = len(self.matrices)
         self.count += len(key)
         variance = predictor.family.variance(phi @ w.view(K, -1).T).to(self.matrices)
@@ -142,7 +141,7 @@ class Blocks(Curvature):
 
     def inverse(self, delta: Tensor) -> Callable[[Tensor], Tensor]:
         K, D = self.matrices.shape[:2]
-        # a free weight's block may be singular: any small penalty will do, where only speed is at stake
+        # the block of an unpenalised weight may be singular; any small penalty will do, as it affects only the speed
         ridge = float(delta[delta > 0].min()) if bool((delta > 0).any()) else 1e-3
         penalty = delta.view(K, D).clamp(min=ridge).to(self.matrices)
         factors = [factor_of(matrix, penalty[k]) for k, matrix in enumerate(self.matrices)]
@@ -163,7 +162,7 @@ class Blocks(Curvature):
 
 
 def factor_of(matrix: Tensor, penalty: Tensor) -> Tensor:
-    """A Cholesky factor of a block with its penalty: of its diagonal alone where rounding left nothing else."""
+    """A Cholesky factor of a block plus its penalty, or of its diagonal if rounding errors leave no other."""
     whole = matrix + torch.diag(penalty)
     diagonal = whole.diagonal().clamp(min=1e-30)
     for lift in (0.0, 1e-6, 1e-4):

@@ -1,6 +1,4 @@
-"""The diagonal of the curvature, for whatever the other backends do not know."""
-
-from __future__ import annotations
+"""The diagonal of the curvature, for models that the other backends do not support."""
 
 from collections.abc import Callable
 from typing import Self
@@ -34,10 +32,10 @@ class Diagonal(Curvature):
             self.diagonal += (squares if weight is None else squares * per_row(weight[i : i + step], squares)).sum(0)
 
     def add_features(self, predictor: Predictor, w: Tensor, phi: Tensor, weight: Tensor | float) -> None:
-        """Rows of a GLM by their features: those of its Jacobian are mostly zeros, and need not be made."""
+        """Add rows of a GLM by their features, without building its Jacobian, which is mostly zeros."""
         variance = predictor.family.variance(phi @ w.view(predictor.family.outputs, -1).T)
         variance = variance * (weight if isinstance(weight, float) else weight[:, None])
-        step = max(16, 2**22 // phi.shape[1])  # the squares of all would be as much again
+        step = max(16, 2**22 // phi.shape[1])  # squaring all rows at once would double the memory
         for i in range(0, len(phi), step):
             self.diagonal += (variance[i : i + step].T @ phi[i : i + step] ** 2).reshape(-1)
 

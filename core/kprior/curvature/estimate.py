@@ -1,6 +1,4 @@
-"""Curvature of many rows from a sample of them: it preconditions a wide GLM's descent, and decides nothing."""
-
-from __future__ import annotations
+"""Curvature estimated from a sample of rows: a preconditioner for wide GLMs, which does not affect the solution."""
 
 from collections.abc import Callable
 
@@ -13,11 +11,11 @@ from core.kprior.data.examples import EncodedExamples, concatenate
 from core.kprior.model.predictor import Predictor
 
 SAMPLE_ROWS, SAMPLE_NUMBERS = 20_000, 2**25
-"""Rows, and numbers of their features, at most, that curvature is estimated from."""
+"""Largest sample, in rows and in feature values."""
 
 
 def sample_fraction(predictor: Predictor, count: int) -> float:
-    """Which fraction of the rows curvature is estimated from."""
+    """Fraction of the rows that curvature is estimated from."""
     D = predictor.size // predictor.family.outputs
     return max(16, min(SAMPLE_ROWS, SAMPLE_NUMBERS // D)) / max(1, count)
 
@@ -25,7 +23,7 @@ def sample_fraction(predictor: Predictor, count: int) -> float:
 def estimate_curvature(
     predictor: Predictor, w: Tensor, sample: list[EncodedExamples], count: int, seed: int
 ) -> Curvature:
-    """A preconditioner for `count` rows from a sample of them."""
+    """Estimate a preconditioner for `count` rows from a sample."""
     kind = kind_for(predictor)
     rows = concatenate(sample)
     D = predictor.size // predictor.family.outputs
@@ -49,8 +47,8 @@ def estimate_inverse(
     delta: Tensor,
     curvature: Curvature | None = None,
 ) -> Callable[[Tensor], Tensor]:
-    """About the inverse Hessian at w: where the sample is all of few rows, that of these; else that of the curvature,
-    which is estimated unless it is known."""
+    """Approximate the inverse Hessian at w: in the space of the rows if there are few, else from the curvature, which
+    is estimated unless it is given."""
     rows = concatenate(sample)
     if len(rows) == count and has_few_rows(predictor, count, delta):
         return row_space_inverse(predictor, w, rows, delta)

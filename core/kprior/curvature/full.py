@@ -1,6 +1,4 @@
-"""The whole matrix: exact, for GLMs and other small models."""
-
-from __future__ import annotations
+"""The full matrix: exact, for GLMs and other small models."""
 
 from collections.abc import Callable
 from typing import Self
@@ -14,11 +12,11 @@ from core.kprior.model.families import HESSIAN_NUMBERS, Family
 from core.kprior.model.predictor import Predictor
 
 HESSIAN_ROWS = 1000
-"""Rows whose outer products are added up at once: they stay in a processor's cache."""
+"""Rows whose outer products are summed at a time: they fit into a processor's cache."""
 
 
 class Full(Curvature):
-    """The whole matrix."""
+    """The full matrix."""
 
     kind = "full"
 
@@ -59,7 +57,7 @@ class Full(Curvature):
         ridge = 1e-12 * self.matrix.diagonal().mean().abs() + 1e-300
         whole = self.matrix + ridge * torch.eye(len(self.matrix)).to(self.matrix)
         if int(torch.linalg.cholesky_ex(whole)[1]) == 0:
-            return  # the usual case, at a tenth of the price
+            return  # the usual case, ten times as fast
         values, vectors = torch.linalg.eigh(self.matrix)
         if bool(values[0] < 0):
             self.matrix = (vectors * values.clamp(min=0)) @ vectors.T
@@ -85,7 +83,7 @@ def balance(total: Tensor, part: Tensor) -> float:
     ridge = 1e-9 * total.diagonal().mean().clamp(min=1e-30)
     try:
         factor = cholesky(total + ridge * eye)
-    except ArithmeticError:  # a model that is sure of everything has nothing but rounding here
+    except ArithmeticError:  # for a model that is certain everywhere, the matrix is pure rounding error
         whole = Full(total.clone())
         whole.clip()
         factor = cholesky(whole.matrix + 1e3 * ridge * eye)
@@ -96,20 +94,18 @@ def balance(total: Tensor, part: Tensor) -> float:
 
 
 def glm_hessian(
-    phi: Tensor,
-    family: Family,
-    f: Tensor,
-    weight: Tensor | None = None,
-    y: Tensor | None = None,
+    phi: Tensor, family: Family, f: Tensor, weight: Tensor | None = None, y: Tensor | None = None
 ) -> Tensor:
     """sum_i v_i L_i (x) phi_i phi_i' for a GLM, L = h'(f): (n, D), (n, K) -> (K D, K D).
 
     A kinked loss needs the targets y (n, K).
     """
     if family.kinked and y is None:
-        raise ValueError(f"the curvature of the loss {family.name!r} depends on the targets")
+        raise ValueError(f"The curvature of the loss {family.name!r} depends on the targets; pass y.")
     K, D = family.outputs, phi.shape[1]
-    used = torch.nonzero(used_features(phi))[:, 0]  # flags of what is never missing cost nothing
+    used = torch.nonzero(used_features(phi))[
+        :, 0
+    ]  # skip features that are zero in all rows, such as flags of values that are never missing
     if len(used) < D:
         phi = phi[:, used]
     if K > 1:
@@ -126,7 +122,7 @@ def glm_hessian(
 
 
 def used_features(phi: Tensor) -> Tensor:
-    """(D,) which features any row has: most are found in the first rows."""
+    """(D,) which features are nonzero in any row; most are found in the first rows."""
     used = phi[:64].any(0)
     rest = torch.nonzero(~used)[:, 0]
     if len(rest):
@@ -135,7 +131,7 @@ def used_features(phi: Tensor) -> Tensor:
 
 
 def variance_hessian(phi: Tensor, variance: Tensor, weight: Tensor | None) -> Tensor:
-    """The same for one output, given L (n,): (D, D)."""
+    """`glm_hessian` for one output, given L (n,): (D, D)."""
     if weight is not None:
         variance = variance * weight
     out = torch.zeros(phi.shape[1], phi.shape[1], dtype=phi.dtype, device=phi.device)
@@ -146,10 +142,10 @@ def variance_hessian(phi: Tensor, variance: Tensor, weight: Tensor | None) -> Te
 
 
 def softmax_hessian(phi: Tensor, family: Family, f: Tensor, weight: Tensor | None) -> Tensor:
-    """The same for classes: (K, D, K, D).
+    """`glm_hessian` for classes: (K, D, K, D).
 
-    L has -p_k p_l beside its diagonal, and there what makes its rows sum to zero: pairs of classes are all there is to
-    add up, and what is added is never taken away again.
+    L has -p_k p_l off the diagonal, and its rows sum to zero. It suffices to sum over pairs of classes, without
+    cancellation.
     """
     K, D = family.outputs, phi.shape[1]
     first, second = torch.triu_indices(K, K, 1, device=phi.device)

@@ -1,7 +1,5 @@
 """Kronecker factors per layer (KFAC, Martens & Grosse 2015), for large networks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Self
 
@@ -14,7 +12,7 @@ from core.kprior.model.predictor import Predictor
 
 
 class Kronecker(Curvature):
-    """One A (x) B / n per layer: A = sum a a' over a layer's inputs, B = sum b b' over what flows back to it.
+    """One A (x) B / n per layer: A = sum a a' over a layer's inputs, B = sum b b' over the gradients of its outputs.
 
     Exact GGN factors (K backward passes, no sampling). For convolutions A sums and B averages over positions.
     """
@@ -28,14 +26,14 @@ class Kronecker(Curvature):
 
     @classmethod
     def supports(cls, predictor: Predictor) -> bool:
-        """Whether every weight sits in a layer that has Kronecker factors."""
+        """Whether all weights belong to layers with Kronecker factors."""
         kinds = (nn.Linear, nn.Conv2d, Glm)
         return all(isinstance(m, kinds) and getattr(m, "groups", 1) == 1 for m in predictor.layers().values())
 
     @classmethod
     def zeros(cls, predictor: Predictor) -> Self:
         if not cls.supports(predictor):
-            raise ValueError("kronecker curvature knows fully connected and convolutional layers only")
+            raise ValueError("Kronecker curvature supports only fully connected and convolutional layers.")
         options = {"dtype": predictor.dtype, "device": predictor.device}
         inputs, outputs = {}, {}
         for name, layer in predictor.layers().items():
@@ -89,7 +87,7 @@ class Kronecker(Curvature):
                 self.outputs[name] += (b * v[:, None]).T @ b / positions
 
     def add_features(self, predictor: Predictor, w: Tensor, phi: Tensor, weight: Tensor | float) -> None:
-        """Rows of a GLM by their features."""
+        """Add rows of a GLM by their features."""
         v = torch.full((len(phi),), weight, dtype=phi.dtype, device=phi.device) if isinstance(weight, float) else weight
         self.count += v.sum()
         self.inputs[""] += (phi * v[:, None]).T @ phi
@@ -107,7 +105,7 @@ class Kronecker(Curvature):
         return self._by_layer(v, lambda name, matrix: self.outputs[name] @ matrix @ self.inputs[name] / self.count)
 
     def _by_layer(self, v: Tensor, change: Callable[[str, Tensor], Tensor]) -> Tensor:
-        """Change the weights of each layer, as a matrix with the bias as its last column."""
+        """Apply `change` to the weights of each layer, as a matrix whose last column is the bias."""
         layers = self._unflatten(v)
         out: dict[str, Tensor] = {}
         for name in self.inputs:
@@ -165,7 +163,7 @@ class Kronecker(Curvature):
 
 
 def layer_inputs(layer: nn.Module, a: Tensor) -> tuple[Tensor, int]:
-    """A layer's inputs as rows (with 1 for the bias), and how many rows one example has."""
+    """A layer's inputs as rows (with 1 for the bias), and the number of rows per example."""
     if isinstance(layer, nn.Conv2d):
         patches = nn.functional.unfold(a, layer.kernel_size, layer.dilation, layer.padding, layer.stride)  # type: ignore[arg-type]
         rows, positions = patches.transpose(1, 2).reshape(-1, patches.shape[1]), patches.shape[2]

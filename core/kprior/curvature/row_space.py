@@ -1,15 +1,13 @@
-"""The preconditioner of a GLM that has fewer rows than features: its Hessian in the space of the rows.
+"""The preconditioner of a GLM with fewer rows than features: its Hessian in the space of the rows.
 
-A row that is one of few moves a thousand weights at once, and a bias without a penalty is all but decided by them: the
-diagonal, or a block with a penalty put in its place, sees neither, and a descent creeps. Per output, with features
-Phi_p that have a penalty Delta, Phi_f that have none, and variances V, all that is needed is n x n:
+With few rows, each row moves thousands of weights at once, and the rows almost determine an unpenalised bias. A
+diagonal preconditioner, or a block with an artificial penalty, captures neither and makes the solver slow. Per output,
+with penalised features Phi_p (penalties Delta), unpenalised features Phi_f and variances V, all matrices are n x n:
 
     M = V^-1 + Phi_p Delta^-1 Phi_p'            (Woodbury)
     (Phi' V Phi + Delta) (a, b) = (q, r)   is   (Phi_f' M^-1 Phi_f) b = r - Phi_f' M^-1 Phi_p Delta^-1 q
                                                 a = Delta^-1 (q - Phi_p' M^-1 (Phi_p Delta^-1 q + Phi_f b))
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 
@@ -20,36 +18,23 @@ from core.kprior.data.examples import Examples
 from core.kprior.model.predictor import Predictor
 
 MAX_ROWS, MAX_NUMBERS = 1_000, 2**25
-"""Rows, and numbers of their features, at most: all of them are held, and a matrix between them is factored."""
+"""Largest number of rows and of feature values: all are in memory, and their Gram matrix is factored."""
 MIN_VARIANCE = 1e-12
-"""In the place of none, which has no inverse."""
+"""Replaces a variance of zero, which has no inverse."""
 
 
 def has_few_rows(predictor: Predictor, count: int, delta: Tensor) -> bool:
-    """Whether the space of the rows is small, and a penalty holds all weights but a few."""
+    """Whether there are few rows, and all but a few weights are penalised."""
     D = predictor.size // predictor.family.outputs
     small = 0 < count < D and count <= MAX_ROWS and count * D <= MAX_NUMBERS
     return predictor.linear and small and int((delta.view(-1, D) == 0).sum(1).max()) < count
 
 
 def row_space_inverse(predictor: Predictor, w: Tensor, rows: Examples, delta: Tensor) -> Callable[[Tensor], Tensor]:
-    """A function that solves (G + diag(delta)) u = v for u: (P,) -> (P,), G being that of all rows, by outputs.
+    """A function that solves (G + diag(delta)) u = v for u: (P,) -> (P,), G being the curvature at w of all rows.
 
-    Parameters
-    ----------
-    predictor
-        Of a GLM with K outputs and D features.
-    w
-        (P,) weights at which the curvature is taken.
-    rows
-        All rows of the data, encoded.
-    delta
-        (P,) penalties, zero for weights that are free.
-
-    Returns
-    -------
-    Callable
-        Between two outputs of a softmax it takes the curvature for zero, as `Blocks` does.
+    The rows are encoded, and `delta` (P,) is zero for unpenalised weights. Like `Blocks`, the function treats the
+    curvature between two outputs of a softmax as zero.
     """
     K = predictor.family.outputs
     phi = rows.x.double()
@@ -68,7 +53,7 @@ def row_space_inverse(predictor: Predictor, w: Tensor, rows: Examples, delta: Te
 
 
 def solver_of_output(phi: Tensor, variance: Tensor, penalty: Tensor) -> Callable[[Tensor], Tensor]:
-    """The same for one output: phi (n, D), variance (n,), penalty (D,)."""
+    """`row_space_inverse` for one output: phi (n, D), variance (n,), penalty (D,)."""
     free = penalty == 0
     phi_free, phi_held = phi[:, free], phi[:, ~free]
     scaled = phi_held / penalty[~free]

@@ -1,1 +1,1 @@
-"""Rows as tensors: chunks, shards, encoded and drawn ones, and their form as bytes."""
+"""Rows as tensors: examples, chunks, random draws, conversion between schemas, and encoding to bytes."""

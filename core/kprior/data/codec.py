@@ -1,6 +1,4 @@
-"""JSON and tensors as bytes, and groups of tensors by name. Nothing is pickled."""
-
-from __future__ import annotations
+"""JSON and tensors as bytes, and named groups of tensors. Pickle is never used."""
 
 import json
 from typing import Any
@@ -13,7 +11,7 @@ Tensors = dict[str, Tensor]
 
 
 def join_groups(groups: dict[str, Tensors]) -> Tensors:
-    """Groups of tensors as one, each name after its group's.
+    """Join groups of tensors into one; each name is prefixed with that of its group.
 
     >>> import torch
     >>> sorted(join_groups({"a": {"w": torch.zeros(1)}, "b": {"w": torch.ones(1)}}))
@@ -23,27 +21,13 @@ def join_groups(groups: dict[str, Tensors]) -> Tensors:
 
 
 def take_group(tensors: Tensors, group: str) -> Tensors:
-    """One group of them, under their own names: the inverse of `join_groups`."""
+    """Extract one group under its original names: the inverse of `join_groups`."""
     return {name.removeprefix(f"{group}."): t for name, t in tensors.items() if name.startswith(f"{group}.")}
 
 
 def pack(header: dict[str, Any], tensors: Tensors) -> bytes:
-    """JSON and tensors as one safetensors file.
+    """Encode JSON and tensors as one safetensors file.
 
-    Parameters
-    ----------
-    header
-        Anything that JSON knows.
-    tensors
-        By name, of any shapes and types.
-
-    Returns
-    -------
-    bytes
-        Which `unpack` reads.
-
-    Examples
-    --------
     >>> import torch
     >>> header, tensors = unpack(pack({"kind": "sums"}, {"count": torch.tensor(3)}))
     >>> header, int(tensors["count"])
@@ -54,7 +38,7 @@ def pack(header: dict[str, Any], tensors: Tensors) -> bytes:
 
 
 def unpack(data: bytes) -> tuple[dict[str, Any], Tensors]:
-    """The header and the tensors that `pack` wrote."""
+    """Decode the header and the tensors that `pack` encoded."""
     size = int.from_bytes(data[:8], "little")
     header: dict[str, Any] = json.loads(json.loads(data[8 : 8 + size])["__metadata__"]["amend"])
     return header, load_tensors(data)

@@ -1,14 +1,15 @@
-"""From the rows of one input schema to those of the next, and the same for targets: what a change does to old rows.
+"""Conversion of rows from one input schema to the next, and of targets: what a schema change does to existing rows.
 
-What became of a column is found by its name: it stays, is renamed (`was`), comes (`default` is what rows from before
-have) or goes. What became of a category's value, or of a class, is found by the value: it stays, comes, or another
-stands for it (`merge`). The ledger converts rows as it reads them, `adaptation/schema/` the sums over them.
+Columns are matched by name: a column stays, is renamed (`was`), is added (`default` is its value in existing rows), is
+dropped, or is restored after it was dropped (`restores`): rows that are older than the drop still contain it. Values of
+a category and classes are matched by value: a value stays, is added, or is replaced by another (`merge`). The ledger
+converts rows as it reads them; `adaptation/schema/` converts sums over rows.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -22,7 +23,7 @@ Location = tuple[str | int, ...]
 
 
 class Inconvertible(ValueError):
-    """A change that old rows cannot follow: where it is wrong, and why."""
+    """A schema change that cannot be applied to existing rows: where it is wrong, and why."""
 
     def __init__(self, location: Location, message: str) -> None:
         super().__init__(message)
@@ -34,15 +35,17 @@ class Source:
     """Where a column of the new rows comes from."""
 
     index: int | None
-    """The column of the old rows; None: it is new."""
+    """Index of the column in the old rows; None for a new column."""
     constant: float = math.nan
-    """What a new column has."""
+    """Value of a new column, and of a restored one in rows that do not contain it."""
     codes: tuple[float, ...] | None = None
-    """The new code of each old one, where it is a category."""
+    """For a category, the new code of each old code."""
+    dropped: int | None = None
+    """For a restored column, the position of the change that dropped it: `index` refers to rows from before it."""
 
     def of(self, x: NDArray[Any]) -> NDArray[Any] | float:
-        """Its values in some old rows."""
-        if self.index is None:
+        """Values of the column, computed from old rows."""
+        if self.index is None or self.dropped is not None:
             return self.constant
         return x[:, self.index] if self.codes is None else recode(self.codes, x[:, self.index])
 
@@ -71,171 +74,221 @@ class Conversion:
             made[:, j] = source.of(x)
         return made
 
-    def then(self, later: Conversion) -> Conversion:
-        """This one, and another after it."""
-        return Conversion(tuple(follow(self.columns, source) for source in later.columns))
+    def then(self, later: Conversion, position: int = 0) -> Conversion:
+        """This conversion, by the change at `position`, followed by a later one."""
+        return Conversion(tuple(follow(self.columns, source, position) for source in later.columns))
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether every column is taken from the same place unchanged, if there are as many columns as before."""
+        return all(source == Source(i) for i, source in enumerate(self.columns))
+
+    @property
+    def restores(self) -> bool:
+        """Whether it restores columns that older rows contain, but the rows that it is applied to do not."""
+        return any(source.dropped is not None for source in self.columns)
 
 
-def follow(before: Sequence[Source], source: Source) -> Source:
-    """Where a column comes from, if the rows it is taken from come from others."""
+def follow(before: Sequence[Source], source: Source, position: int) -> Source:
+    """The source of a column in the original rows, if the rows that it is taken from are converted themselves.
+
+    Parameters
+    ----------
+    position
+        Position of the change by which they are converted. Rows from before the change that dropped a column contain
+        it.
+    """
     if source.index is None:
         return source
+    if source.dropped is not None:
+        return Source(source.index, codes=source.codes) if source.dropped == position else source
     first = before[source.index]
     if source.codes is None:
         return first
+    constant = float(recode(source.codes, np.array([first.constant]))[0])
     if first.index is None:
-        return Source(None, float(recode(source.codes, np.array([first.constant]))[0]))
+        return Source(None, constant)
     codes = source.codes if first.codes is None else tuple(recode(source.codes, np.array(first.codes)).tolist())
-    return Source(first.index, codes=codes)
+    return Source(first.index, constant, codes, first.dropped)
 
 
 def recode(codes: Sequence[float], values: NDArray[Any]) -> NDArray[np.float64]:
-    """New codes for old ones: what is missing stays missing, and what is unseen unseen."""
+    """Replace old codes by new ones; missing and unseen values stay as they are."""
     known = (values >= 0) & (values < len(codes))
     table = np.array([*codes, UNSEEN])
     found = table[np.where(known, values, len(codes)).astype(np.int64)]
     return np.where(np.isnan(values), np.nan, found)
 
 
-def input_conversion(old: Input, new: Input) -> Conversion | None:
-    """What a change of the input does to rows; None where nothing has to be done.
+def input_conversion(old: Input, new: Input, earlier: Mapping[int, Input] | None = None) -> Conversion | None:
+    """The conversion of rows for a change of the input; None if rows do not change.
+
+    Parameters
+    ----------
+    earlier
+        The inputs before earlier changes, by their positions. A restored column names one of them (`restores`).
 
     Raises
     ------
     Inconvertible
-        If old rows cannot be read as new ones.
+        If existing rows cannot be converted.
     """
     if new["kind"] != "table" or old["kind"] != "table":
         if new == old:
             return None
-        raise Inconvertible(("kind",), "only the columns of a table can change")
+        raise Inconvertible(("kind",), "Only the columns of a table can change.")
     there = {column["name"]: i for i, column in enumerate(old["columns"])}
     sources, used = [], set[int]()
     for j, column in enumerate(new["columns"]):
         location: Location = ("columns", j)
         was = column.get("was", column["name"])
         if "was" in column and was not in there:
-            raise Inconvertible((*location, "was"), f"there was no column {was!r}")
+            raise Inconvertible((*location, "was"), f"The current input has no column {was!r}.")
         index = there.get(was)
+        if index is None and "restores" in column:
+            sources.append(restored_column((earlier or {})[column["restores"]], column, location))
+            continue
         if index is None:
             sources.append(Source(None, default_of(column, location)))
             continue
         if index in used:
-            raise Inconvertible((*location, "was"), f"another column is {was!r} already")
+            raise Inconvertible((*location, "was"), f"Another column already replaces {was!r}.")
         if column.get("default") is not None:
-            raise Inconvertible((*location, "default"), "the column is not new: rows have values of their own")
+            raise Inconvertible(
+                (*location, "default"), "Only a new column can have a default; rows already have values of this one."
+            )
         used.add(index)
         sources.append(kept_column(old["columns"][index], column, index, location))
     made = Conversion(tuple(sources))
-    same = len(sources) == len(there) and all(s == Source(i) for i, s in enumerate(sources))
+    same = len(sources) == len(there) and made.is_identity
     return None if same else made
 
 
 def kept_column(before: Column, after: Column, index: int, location: Location) -> Source:
-    """A column that stays, under whatever name."""
+    """The source of a column that stays, possibly renamed."""
     if before["type"] != after["type"]:
-        message = f"was a {before['type']}; drop the column, and add one of another name"
+        message = f"The type was {before['type']} and cannot change. Drop the column and add one with another name."
         raise Inconvertible((*location, "type"), message)
     if before["type"] != "category" or after["type"] != "category":
         return Source(index)
     merge = after.get("merge", {})
     codes = recoding(before["values"], after["values"], merge, location)
     if gone := [v for v, code in zip(before["values"], codes, strict=True) if math.isnan(code)]:
-        message = f"the value {gone[0]!r} is gone: say in `merge` which one stands for it"
+        message = f"The value {gone[0]!r} is missing. Name its replacement in `merge`."
         raise Inconvertible((*location, "values"), message)
     unchanged = codes == [float(i) for i in range(len(before["values"]))] and len(codes) == len(after["values"])
     return Source(index, codes=None if unchanged else tuple(codes))
 
 
+def restored_column(before: Input, after: Column, location: Location) -> Source:
+    """The source of a column that an earlier change dropped; `before` is the input before that change."""
+    assert before["kind"] == "table"
+    [(index, column)] = [(i, c) for i, c in enumerate(before["columns"]) if c["name"] == after["name"]]
+    if column["type"] != after["type"]:
+        message = (
+            f"A dropped column of this name has the type {column['type']}. Use that type to restore it, or choose "
+            "another name."
+        )
+        raise Inconvertible((*location, "type"), message)
+    source = kept_column(column, after, index, location)
+    new = cast(Column, {name: value for name, value in after.items() if name != "merge"})
+    return Source(index, default_of(new, location), source.codes, after["restores"])
+
+
 def default_of(column: Column, location: Location) -> float:
-    """What rows from before have in a new column."""
+    """Value of a new column in existing rows."""
     if column.get("merge"):
-        raise Inconvertible((*location, "merge"), "the column is new: it has no values to merge")
+        raise Inconvertible((*location, "merge"), "A new column has no values to merge.")
     value = column.get("default")
     if value is None:
         return math.nan
     if column["type"] != "category":
         return float(np.float32(cast(float, value)))
     if value not in column["values"]:
-        raise Inconvertible((*location, "default"), "must be one of the column's values")
+        raise Inconvertible((*location, "default"), "The default must be one of the column's values.")
     return float(column["values"].index(cast(int | str, value)))
 
 
 def recoding(
     before: Sequence[int | str], after: Sequence[int | str], merge: dict[str, Any], location: Location
 ) -> list[float]:
-    """The new code of each old value; NaN for one that is gone."""
+    """The new code of each old value; NaN for values without one."""
     where = {value: float(code) for code, value in enumerate(after)}
     names = {str(value) for value in before}
     for old, new in merge.items():
         if old not in names or old in map(str, after):
-            raise Inconvertible((*location, "merge", old), "must be a value that there was and is not any more")
+            raise Inconvertible((*location, "merge", old), "Only a value that the change drops can be merged.")
         if new not in where:
-            raise Inconvertible((*location, "merge", old), f"{new!r} is none of the values")
+            raise Inconvertible((*location, "merge", old), f"{new!r} is not one of the new values.")
     return [where.get(value, where.get(merge.get(str(value), ""), math.nan)) for value in before]
 
 
 def target_conversion(old: Target, new: Target) -> tuple[float, ...] | None:
-    """The new class of each old one, NaN for one that is gone; None where nothing has to be done.
+    """The new index of each old class, NaN for dropped classes; None if targets do not change.
 
     Raises
     ------
     Inconvertible
-        If old targets cannot be read as new ones.
+        If existing targets cannot be converted.
     """
     if old["kind"] == new["kind"] and new["kind"] != "classes":
         return None
     if new["kind"] != "classes" or old["kind"] not in ("binary", "classes"):
-        message = f"{old['kind']} cannot become {new['kind']}: only classes can change, and binary can become classes"
+        message = f"{old['kind']} cannot become {new['kind']}. Only classes can change, and binary can become classes."
         raise Inconvertible(("kind",), message)
     before = values_of(old)
     codes = recoding(before, new["values"], new.get("merge", {}), ())
     if old["kind"] == "binary" and any(math.isnan(code) for code in codes):
-        raise Inconvertible(("values",), "0 and 1 must be among the values, or `merge` must say what they are called")
+        raise Inconvertible(("values",), "The values must include 0 and 1, or `merge` must name their replacements.")
     same = codes == [float(i) for i in range(len(before))] and len(codes) == len(new["values"])
     return None if same and old["kind"] == "classes" else tuple(codes)
 
 
 def target_then(first: tuple[float, ...] | None, later: tuple[float, ...] | None) -> tuple[float, ...] | None:
-    """One change of the target after another."""
+    """Combine two successive changes of the target."""
     if first is None or later is None:
         return later if first is None else first
     return tuple(math.nan if math.isnan(code) else later[int(code)] for code in first)
 
 
-def reverted_input(before: TableInput, after: TableInput) -> TableInput:
-    """The change that takes one back: what came goes, and what was renamed is called as before.
+def reverted_input(before: TableInput, after: TableInput, restorable: Collection[str] = ()) -> TableInput:
+    """The change that reverts another one: it drops added columns, and restores dropped ones and former names.
 
     Parameters
     ----------
     before
         The input before the change.
     after
-        The change, with all that it said.
+        The change, with `was`, `default` and `merge`.
+    restorable
+        Names of dropped columns whose values are still stored.
 
     Raises
     ------
     Inconvertible
-        If something is gone that cannot come back.
+        If the change dropped something that cannot be restored.
     """
     now = {column.get("was", column["name"]): column for column in after["columns"]}
     columns: list[Column] = []
     for column in before["columns"]:
         name = column["name"]
         if name not in now:
-            raise Inconvertible((), f"the column {name!r} was dropped with it, and nothing can fill it again")
+            if name not in restorable:
+                raise Inconvertible((), f"The change dropped the column {name!r}, whose values cannot be restored.")
+            columns.append(column)
+            continue
         if category_values(column) != category_values(now[name]):
-            raise Inconvertible((), f"values of the column {name!r} changed with it")
+            raise Inconvertible((), f"The change altered the values of the column {name!r}.")
         renamed = {"was": now[name]["name"]} if now[name]["name"] != name else {}
         columns.append(cast(Column, {**column, **renamed}))
     return {"kind": "table", "columns": columns}
 
 
 def category_values(column: Column) -> set[int | str]:
-    """The values of a category; none of other columns."""
+    """The values of a category; empty for other columns."""
     return set(column["values"]) if column["type"] == "category" else set()
 
 
 def same_schema(one: Spec, other: Spec) -> bool:
-    """Whether rows of both look the same."""
+    """Whether rows of both specs have the same schema."""
     return one["input"] == other["input"] and one["target"] == other["target"]

@@ -1,9 +1,7 @@
-"""Random rows of the data that stays, so many as are asked for and no more: what a network is adapted with.
+"""Random samples of the retained rows, with which a network is adapted.
 
-A `Draw` is the caller's: the ledger's reads single rows of the database, `draw_from` takes them from memory.
+The caller provides a `Draw`: that of the ledger reads single rows from the database, `draw_from` uses rows in memory.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
@@ -12,15 +10,15 @@ import torch
 from torch import Tensor
 
 from core.kprior.data.examples import Data, Examples, concatenate
-from core.kprior.memory.sampling import uniform
+from core.kprior.data.hashing import uniform
 from core.kprior.model.predictor import Predictor
 
 Draw = Callable[[int, int], Examples]
-"""draw(count, seed): up to `count` distinct random rows of the data that stays, without what is added; all of them, if
-there are fewer. The same seed gives the same rows."""
+"""draw(count, seed): `count` distinct random rows of the retained data without added rows, or all of them if there are
+fewer. The same seed gives the same rows."""
 
 CHUNK_ROWS = 4_096
-"""Rows that are drawn at once."""
+"""Rows that are drawn at a time."""
 CHUNK_BYTES = 64 * 2**20
 
 
@@ -30,12 +28,12 @@ def draw_from(examples: Examples) -> Draw:
     Parameters
     ----------
     examples
-        The rows that stay, without those that are added.
+        The retained rows, without added ones.
 
     Returns
     -------
     Draw
-        Gives up to `count` distinct rows for (count, seed), each as likely; the same ones for the same seed.
+        Returns up to `count` distinct rows for (count, seed), each with equal probability.
 
     Examples
     --------
@@ -54,9 +52,9 @@ def draw_from(examples: Examples) -> Draw:
 
 
 def sample_rows(data: Sequence[Data], limit: int, seed: int) -> Examples | None:
-    """`limit` rows of some data, or all if they are fewer: those of the smallest hashes; None if there are none.
+    """Return the `limit` rows with the smallest hashes, or all if there are fewer; None if there are none.
 
-    Memory holds twice as many at the most.
+    At most twice as many rows are in memory.
     """
     held, size = [], 0
     for chunk in (chunk for some in data for chunk in some if len(chunk)):
@@ -69,7 +67,7 @@ def sample_rows(data: Sequence[Data], limit: int, seed: int) -> Examples | None:
 
 
 def keep_smallest(chunks: Sequence[Examples], limit: int, seed: int) -> Examples:
-    """The rows whose keys have the smallest hashes, in their order."""
+    """The rows whose keys have the smallest hashes, in their original order."""
     rows = concatenate(chunks)
     if len(rows) <= limit:
         return rows
@@ -77,18 +75,18 @@ def keep_smallest(chunks: Sequence[Examples], limit: int, seed: int) -> Examples
 
 
 class RowStream:
-    """Rows for one minibatch after another, encoded: drawn by the chunk, in a new order when all were seen."""
+    """Encoded rows for successive minibatches: drawn in chunks, and reshuffled when all were used."""
 
     def __init__(
         self, predictor: Predictor, draw: Draw, seed: int, order: int = 0, avoid: Tensor | None = None
     ) -> None:
-        """Streams of one seed have the same rows, each in its own `order`. Keys to avoid are passed over."""
+        """Streams with the same seed have the same rows, each in its own `order`. Keys to avoid are skipped."""
         self.predictor, self.draw, self.seed, self.avoid = predictor, draw, seed, avoid
         self.size = self.chunk_size(predictor)
         self.generator = torch.Generator().manual_seed(seed + order)
         self._all, self._at = False, 0
         self.rows = self._draw_chunk()
-        """The chunk at hand."""
+        """The current chunk."""
         self._encode()
 
     def __len__(self) -> int:
@@ -96,12 +94,12 @@ class RowStream:
 
     @staticmethod
     def chunk_size(predictor: Predictor) -> int:
-        """Rows that are drawn at once: fewer of large inputs."""
+        """Rows that are drawn at a time: fewer if inputs are large."""
         row = 4 * math.prod(predictor.encoder.raw_shape)
         return max(64, min(CHUNK_ROWS, CHUNK_BYTES // row))
 
     def take(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The next rows: encoded inputs, targets, and what each counts."""
+        """The next rows: encoded inputs, targets and weights."""
         batches = []
         while count > 0:
             index = self._order[self._at : self._at + count]
@@ -124,7 +122,7 @@ class RowStream:
         return rows
 
     def _encode(self) -> None:
-        """The chunk in a new order."""
+        """Encode the chunk in a new random order."""
         self._z = self.predictor.encode(self.rows.x)
         self._y = self.rows.y.to(self._z)
         weight = self.predictor.weigh(self.rows)
@@ -134,34 +132,34 @@ class RowStream:
 
 
 class Minibatches:
-    """Minibatches of what a changed network stands for: retained rows that are drawn, and added ones.
+    """Minibatches for the adaptation of a network: drawn retained rows, and added rows.
 
-    Added rows are a quarter of each at least, and count no more than their natural share: a few new rows among many
-    old ones would else come up too late to be learnt within a budget.
+    At least a quarter of each minibatch are added rows, weighted down to their natural share. Otherwise, a few new rows
+    among many old ones would appear too late to be learnt within the budget.
     """
 
     def __init__(
         self, kept: RowStream, left: int, added: RowStream | None, new: int, size: int, min_added: float
     ) -> None:
-        """`left` rows are retained, `new` ones added."""
+        """`left` is the number of retained rows, `new` that of added rows."""
         self._kept, self._added = kept, added if new else None
         natural = new / max(1, left + new)
         fresh = 0 if self._added is None else min(len(self._added), round(size * max(natural, min_added)))
         self.kept = max(1, size - fresh) if len(kept) else 0
-        """The first so many of each are retained rows."""
+        """Number of retained rows, which come first in each minibatch."""
         self.added = fresh if self.kept else size
         if self.kept == 0:
             natural = 1.0
         weight = [torch.full((self.kept,), (1 - natural) * len(self) / max(1, self.kept))]
         weight.append(torch.full((self.added,), natural * len(self) / max(1, self.added)))
         self.weight = torch.cat(weight).to(kept.predictor.device)
-        """Of each row, beside its own; one on average."""
+        """Weight of each row besides its own; one on average."""
 
     def __len__(self) -> int:
         return self.kept + self.added
 
     def take(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The next minibatch: encoded inputs, targets, and what each row counts."""
+        """The next minibatch: encoded inputs, targets and weights."""
         batches = [self._kept.take(self.kept)] if self.kept else []
         if self._added is not None:
             batches.append(self._added.take(self.added))
@@ -170,6 +168,6 @@ class Minibatches:
 
 
 def join_batches(batches: Sequence[tuple[Tensor, Tensor, Tensor]]) -> tuple[Tensor, Tensor, Tensor]:
-    """Several batches as one."""
+    """Concatenate batches."""
     z, y, v = (torch.cat([batch[i] for batch in batches]) for i in range(3))
     return z, y, v

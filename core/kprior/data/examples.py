@@ -1,7 +1,7 @@
-"""Labelled rows as tensors: what every pass of the engine reads.
+"""Labelled rows as tensors, which every pass of the engine reads.
 
-Callers give a `Data`: anything that can be iterated more than once and yields `Examples` of bounded size.
-A list of chunks will do, and so will an object that streams a table anew on every iteration.
+Callers provide a `Data`: anything that can be iterated more than once and yields `Examples` of bounded size, such as a
+list of chunks, or an object that streams a table from the beginning in every iteration.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from torch import Tensor
 class Examples:
     """n labelled rows as tensors.
 
-    `key` is the caller's own reference to a row; the engine never reads anything into it.
+    `key` is the caller's reference to a row; the engine does not interpret it.
 
     Raises
     ------
     ValueError
-        If the tensors do not have as many rows, or the wrong number of dimensions.
+        If the tensors have different numbers of rows, or the wrong number of dimensions.
 
     Examples
     --------
@@ -41,17 +41,17 @@ class Examples:
     y: Tensor
     """(n, K) targets in the family's mean space: 0/1, one-hot rows, numbers or counts."""
     weight: Tensor | None = None
-    """(n,) how many times each row counts, above 0; None: once, all of them. `Predictor.weigh` has its class's, too."""
+    """(n,) weight of each row, above 0; None if all are 1. `Predictor.weigh` includes the weight of the class."""
 
     def __post_init__(self) -> None:
         n = self.key.shape[0]
         if self.key.ndim != 1 or self.x.shape[:1] != (n,) or self.y.ndim != 2 or self.y.shape[0] != n:
             raise ValueError(
                 f"key {tuple(self.key.shape)}, x {tuple(self.x.shape)} and y {tuple(self.y.shape)} "
-                "must be (n,), (n, ...) and (n, K)"
+                "must be (n,), (n, ...) and (n, K)."
             )
         if self.weight is not None and self.weight.shape != (n,):
-            raise ValueError(f"weight {tuple(self.weight.shape)} must be (n,), as key {tuple(self.key.shape)} is")
+            raise ValueError(f"weight {tuple(self.weight.shape)} must be (n,), like key {tuple(self.key.shape)}.")
 
     def __len__(self) -> int:
         return self.key.shape[0]
@@ -80,9 +80,9 @@ class Examples:
 
 @dataclass(frozen=True)
 class EncodedExamples(Examples):
-    """Examples whose x is what a predictor makes of its inputs: a GLM's features, or a network's encoded inputs.
+    """Examples whose x are a GLM's features or a network's encoded inputs.
 
-    Their weight is all that a row counts, its class's part and what it stands for included.
+    Their weight is complete: it includes the weight of the class and the number of rows that each row represents.
     """
 
 
@@ -90,7 +90,7 @@ Data = Iterable[Examples]
 
 
 def require_rereadable(data: Data) -> Data:
-    """The same data, unless it can be read only once: passes after the first would then see nothing.
+    """Return the data, or raise if it can be read only once: later passes would see nothing.
 
     Raises
     ------
@@ -98,34 +98,23 @@ def require_rereadable(data: Data) -> Data:
         If `data` is an iterator.
     """
     if iter(data) is data:
-        raise ValueError("data must be readable more than once: give a list of chunks or an object that streams anew")
+        raise ValueError("data must be readable more than once. Pass a list of chunks, or an object that can restart.")
     return data
 
 
 def chunks_of(sources: Iterable[Data]) -> Iterator[Examples]:
-    """The chunks of several data, one after the other, without those that are empty."""
+    """The chunks of several data in order, without empty ones."""
     return (chunk for data in sources for chunk in data if len(chunk))
 
 
 def keys_of(sources: Iterable[Data]) -> Tensor:
-    """The keys of all rows of several data: (n,)."""
+    """The keys of all rows: (n,)."""
     chunks = chunks_of(require_rereadable(data) for data in sources)
     return torch.cat([torch.zeros(0, dtype=torch.long), *(chunk.key.cpu() for chunk in chunks)])
 
 
 def concatenate(chunks: Sequence[Examples]) -> Examples:
-    """One `Examples` from several.
-
-    Parameters
-    ----------
-    chunks
-        At least one, for the shapes.
-
-    Returns
-    -------
-    Examples
-        Their rows, in order: (sum of n, ...).
-    """
+    """The rows of all chunks, in order. There must be at least one chunk."""
     key, x, y = (torch.cat([getattr(chunk, name) for chunk in chunks]) for name in ("key", "x", "y"))
     if all(chunk.weight is None for chunk in chunks):
         return Examples(key, x, y)

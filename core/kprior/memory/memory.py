@@ -1,6 +1,4 @@
-"""The memorable past: which examples a version remembers, and how much each of them stands for."""
-
-from __future__ import annotations
+"""The memorable past: the examples that a version remembers, and how many examples each of them represents."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -12,7 +10,7 @@ from core.kprior.model.predictor import Predictor
 
 
 class Select(StrEnum):
-    """How memory is chosen.
+    """How the memory is selected.
 
     Examples
     --------
@@ -22,15 +20,15 @@ class Select(StrEnum):
     """
 
     AUTO = "auto"
-    """`leverage` where the whole Hessian is known (GLMs), else `random`."""
+    """`leverage` if the full Hessian is known (GLMs), else `random`."""
     CURVATURE = "curvature"
-    """The paper's: the largest trace of h'(f*), each standing for itself."""
+    """The paper's method: the rows with the largest trace of h'(f*), each representing itself."""
     LEVERAGE = "leverage"
-    """Three quarters are the rows that can move the curvature most, each for itself; the rest is a random sample."""
+    """Three quarters are the rows with the largest leverage, each representing itself; the rest is a random sample."""
     COVERAGE = "coverage"
-    """Medoids of the encoded inputs, each standing for its cluster."""
+    """Medoids of the encoded inputs, each representing its cluster."""
     RANDOM = "random"
-    """Uniform, each standing for N / M."""
+    """A uniform sample, each row representing N / M rows."""
 
 
 @dataclass(frozen=True)
@@ -47,19 +45,30 @@ class MemoryPolicy:
 
     fraction: float = 0.02
     cap: int = 5_000
-    """Never more than this, whatever the fraction: an adaptation's cost must not grow with the past."""
+    """Maximum size, so that the cost of an adaptation does not grow with the past."""
     select: Select = Select.AUTO
     balance: bool = False
-    """As many from each class."""
+    """Select the same number from each class."""
 
     def size(self, count: int) -> int:
-        """How many of `count` examples to remember: at least one."""
+        """Number of examples to remember out of `count`: at least one."""
         return max(1, min(self.cap, round(self.fraction * count)))
 
 
 @dataclass(frozen=True)
+class MemoryChoice:
+    """How one memory is chosen: by which policy, how large, and with which random numbers."""
+
+    policy: MemoryPolicy
+    size: int
+    seed: int = 0
+    generation: int = 0
+    """Number of selections before this one."""
+
+
+@dataclass(frozen=True)
 class Memory:
-    """References to examples, with what the version said of them. The inputs stay with the caller.
+    """References to examples, with the version's predictions for them. The caller keeps the inputs.
 
     Examples
     --------
@@ -73,17 +82,17 @@ class Memory:
     key: Tensor
     """(m,) int64."""
     weight: Tensor
-    """(m,) how many past examples each stands for."""
+    """(m,) number of past examples that each represents."""
     soft: Tensor
     """(m, K) soft labels h* = h(f(w*, x))."""
     generation: int = 0
-    """How often memory was selected; each selection draws anew."""
+    """Number of earlier selections; each selection draws new random numbers."""
 
     def __len__(self) -> int:
         return self.key.shape[0]
 
 
 def remember(predictor: Predictor, w: Tensor, rows: Examples, weight: Tensor, generation: int) -> Memory:
-    """A memory of the given rows, with soft labels of the weights w."""
+    """Build a memory of the given rows, with soft labels from the weights w."""
     soft = predictor.family.mean(predictor.outputs(w, rows.x))
     return Memory(rows.key.cpu(), weight.to(soft), soft, generation)

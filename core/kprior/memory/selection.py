@@ -1,4 +1,4 @@
-"""One selection of a memory over a stream of examples: shards of a stream can be selected apart and merged."""
+"""Selection of a memory from a stream of examples; selections from shards of the stream can be merged."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from torch import Tensor
 
 from core.kprior.data.codec import Tensors, join_groups, take_group
 from core.kprior.data.examples import Data, Examples, chunks_of, concatenate
+from core.kprior.data.hashing import uniform
 from core.kprior.memory.memory import Memory, MemoryPolicy, Select, remember
-from core.kprior.memory.sampling import PrioritySampler, uniform
+from core.kprior.memory.sampling import PrioritySampler
 from core.kprior.model.families import classes_of
 from core.kprior.model.predictor import Predictor
 from core.kprior.passes.accumulator import Accumulator, model_config, model_of
 from core.kprior.passes.leverage import leverage_roots, leverages, whitener
 
 HIGHEST_LEVERAGE = -1
-"""The label of the sampler that keeps rows of the highest leverage; classes count from 0."""
+"""Label of the sampler that keeps the rows with the highest leverage; classes are counted from 0."""
 
 
 class MemorySelection(Accumulator):
-    """One selection over a stream of examples, by one rule."""
+    """A selection from a stream of examples by one rule."""
 
     kind = "selection"
 
@@ -38,8 +39,8 @@ class MemorySelection(Accumulator):
         seed: int,
         bare: bool = False,
     ) -> None:
-        """`hessian` (P, P), where it is known, tells leverage. `bare` keeps no rows, only their keys: whoever takes the
-        memory finds them again.
+        """`hessian` (P, P), if it is known, gives the leverages. `bare` stores only the keys of rows; `take` looks the
+        rows up.
         """
         self.policy, self.hessian, self.size, self.seed, self.bare = policy, hessian, size, seed, bare
         self.predictor, self.w = predictor, w
@@ -58,7 +59,7 @@ class MemorySelection(Accumulator):
         self.offer(chunk)
 
     def offer(self, examples: Examples, weight: Tensor | None = None) -> None:
-        """Take the next examples of the stream."""
+        """Offer the next examples of the stream."""
         kept = examples.bare() if self.bare else examples
         if self._roots is not None:
             phi = self.predictor.features(examples.x)
@@ -77,12 +78,12 @@ class MemorySelection(Accumulator):
 
     @property
     def reach(self) -> float:
-        """The highest leverage of any example that is not among the top ones; zero if there is none."""
+        """The highest leverage of the examples outside the top sample; zero if there are none."""
         return self._sampler(HIGHEST_LEVERAGE).threshold
 
     @property
     def peak(self) -> float:
-        """The highest leverage of all."""
+        """The highest leverage of all examples."""
         return self._sampler(HIGHEST_LEVERAGE).highest
 
     def empty(self) -> Self:
@@ -115,11 +116,11 @@ class MemorySelection(Accumulator):
             if label == HIGHEST_LEVERAGE:
                 self._samplers[label] = PrioritySampler(self._top, False, self.seed)
                 return self._samplers[label]
-            size = self.size  # of those beside the top ones some may be among them, and leave
+            size = self.size  # some of these rows may be in the top sample, too, and are dropped
             if self.balance:
                 size = max(1, size // max(2, self.predictor.family.outputs))
             if self.select is Select.COVERAGE:
-                size = max(2_000, 4 * size)  # a pool to find the medoids in
+                size = max(2_000, 4 * size)  # a pool of candidates for the medoids
             ranked = self.select is Select.CURVATURE
             self._samplers[label] = PrioritySampler(size, not ranked, self.seed, not ranked)
         return self._samplers[label]
@@ -133,9 +134,9 @@ class MemorySelection(Accumulator):
         return torch.ones(len(examples), dtype=torch.float64)
 
     def take(self, generation: int = 0, rows_of: Callable[[Tensor], Examples] | None = None) -> tuple[Memory, Examples]:
-        """The memory, with soft labels of the weights at hand, and the rows it refers to.
+        """The memory, with soft labels from the current weights, and the rows it refers to.
 
-        `rows_of` finds rows that were not kept by their keys.
+        `rows_of` looks up rows by their keys if only those were stored.
         """
         top = self._samplers[HIGHEST_LEVERAGE].take() if self._top and HIGHEST_LEVERAGE in self._samplers else None
         taken = [
@@ -144,7 +145,7 @@ class MemorySelection(Accumulator):
             if label != HIGHEST_LEVERAGE and (t := s.take()) is not None
         ]
         if not taken:
-            raise ValueError("there is nothing to remember: no examples")
+            raise ValueError("Cannot select a memory: there are no examples.")
         if top is not None:
             taken = [self._beside(top[0], *each, len(taken)) for each in taken]
             taken = [top, *(each for each in taken if len(each[0]))]
@@ -159,7 +160,7 @@ class MemorySelection(Accumulator):
         return remember(self.predictor, self.w, rows.take(order), weight[order], generation), rows.take(order)
 
     def _beside(self, top: Examples, rows: Examples, weight: Tensor, groups: int) -> tuple[Examples, Tensor]:
-        """A random sample of the examples that are not among the top ones, each standing for as many of them."""
+        """A random sample of the examples outside the top sample, each representing the same number of them."""
         stays = ~torch.isin(rows.key, top.key)
         others = float(weight.sum()) - len(top) / groups
         rows, weight = rows.take(stays), weight[stays]
@@ -175,7 +176,7 @@ class MemorySelection(Accumulator):
 def select_again(
     selection: MemorySelection, kept: Examples, weight: Tensor, added: Iterable[Data], generation: int
 ) -> tuple[Memory, Examples]:
-    """A memory of the rows that stay of an old one, each for what it stands for, and of added ones."""
+    """Select a memory from the retained rows of an old one, with their weights, and from added rows."""
     if len(kept):
         selection.offer(kept, weight)
     some = len(kept) > 0
@@ -190,7 +191,7 @@ def select_again(
 def medoids(
     predictor: Predictor, rows: Examples, weight: Tensor, size: int, seed: int, rounds: int = 10
 ) -> tuple[Examples, Tensor]:
-    """`size` medoids of the encoded inputs by k-means from a spread-out start; weights are sums over clusters."""
+    """`size` medoids of the encoded inputs, found by k-means++; weights are sums over clusters."""
     if len(rows) <= size:
         return rows, weight
     z = predictor.encode(rows.x).flatten(1)

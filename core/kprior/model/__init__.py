@@ -1,5 +1,5 @@
-"""What a model is: encoder, body and family, and its regularizer. All of the engine that prediction needs.
+"""The parts of a model: encoder, body, family and regularizer. This is all of the engine that prediction needs.
 
-The folder is copied as it is into models published to MLflow (see `core/inference`): it imports nothing of ours outside
-itself, and its own modules by relative names.
+`core/inference` copies this folder unchanged into models published to MLflow. It therefore imports nothing else of the
+project, and its own modules by relative names.
 """

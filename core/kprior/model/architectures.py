@@ -1,10 +1,8 @@
 """The bodies of predictors: encoded inputs (n, *shape) -> outputs f (n, K).
 
-Operators add their own by the entry point group `amend.architectures`: a callable
+Operators add their own through the entry point group `amend.architectures`: a callable
 `(shape, outputs, **options) -> torch.nn.Module`. Code comes from installed packages only, never over REST.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Callable
@@ -19,20 +17,20 @@ from .spec import Architecture
 
 ENTRY_POINTS = "amend.architectures"
 MAX_FEATURES = 1_000_000
-"""Features beyond this are a typing mistake rather than a model."""
+"""A spec that asks for more features is probably a typing mistake."""
 MAX_FREQUENCIES = 2**27
-"""Random numbers that a kernel model may hold: a gigabyte."""
+"""Maximum number of random frequencies of a kernel model: one gigabyte."""
 KERNELS = ("rbf", "matern")
 SMOOTHNESS = (1.5, 2.5)
-"""What nu of a Matern kernel may be; the first unless told."""
+"""Values that nu of a Matern kernel can have; the first is the default."""
 
 
 class Glm(nn.Module):
-    """f = W phi(x), phi fixed, its last number the constant 1: the bias is the last column of W."""
+    """f = W phi(x) with fixed features phi, the last of which is the constant 1: the bias is the last column of W."""
 
     weight: nn.Parameter
     blur: float = 0.0
-    """How far the features of a row can be from those of the same row in another batch, at the most."""
+    """Largest possible difference between the features of a row in one batch and those of the same row in another."""
 
     def features(self, z: Tensor) -> Tensor:
         """phi: encoded inputs (n, ...) -> (n, D), the last column 1."""
@@ -43,7 +41,7 @@ class Glm(nn.Module):
 
 
 class Linear(Glm):
-    """A GLM on the monomials up to `degree` of chosen inputs, in the order of their degree, as tuples of inputs."""
+    """A GLM on the monomials of chosen inputs up to `degree`, ordered by degree and then as tuples of inputs."""
 
     parents: Tensor
     lasts: Tensor
@@ -54,12 +52,12 @@ class Linear(Glm):
         super().__init__()
         size = math.prod(shape)
         if features is not None and not all(isinstance(i, int) for i in features):
-            raise ValueError("features are numbers of inputs, counted from 0")
+            raise ValueError("Features must be indices of inputs, counted from 0.")
         chosen = list(range(size)) if features is None else sorted(set(features))
         if degree < 1 or not chosen or chosen[0] < 0 or chosen[-1] >= size:
-            raise ValueError(f"linear needs degree >= 1 and features within 0..{size - 1}")
+            raise ValueError(f"A linear architecture needs degree >= 1 and features within 0..{size - 1}.")
         if math.comb(len(chosen) + degree, degree) > MAX_FEATURES:
-            raise ValueError(f"degree {degree} of {len(chosen)} inputs gives more than {MAX_FEATURES} features")
+            raise ValueError(f"Degree {degree} of {len(chosen)} inputs gives more than {MAX_FEATURES} features.")
         # a monomial of degree t is one of degree t - 1 (its parent) times an input not before the parent's last
         monomials: list[tuple[int, ...]] = [(i,) for i in chosen]
         parents, lasts, first = [], [], 0
@@ -93,16 +91,16 @@ class Linear(Glm):
 
 
 class Kernel(Glm):
-    """A GLM on random Fourier features (Rahimi & Recht 2007): phi(x)'phi(y) - 1 is about k(x, y), and k(x, x) = 1.
+    """A GLM on random Fourier features (Rahimi & Recht 2007): phi(x)'phi(y) - 1 approximates k(x, y), and k(x, x) = 1.
 
     phi(x) = [cos(Omega z), sin(Omega z)] / sqrt(m), 1. The m = features / 2 frequencies are drawn from the kernel's
-    spectral density: of the RBF kernel a Gaussian, of a Matern one Student's t with 2 nu degrees of freedom.
-    They come from the seed alone and know nothing of any example.
+    spectral density: a Gaussian for the RBF kernel, Student's t with 2 nu degrees of freedom for a Matern kernel.
+    They depend on the seed alone, not on any example.
     """
 
     frequencies: Tensor
     blur = 2.0**-20
-    """Products are summed in another order there, and the last digit of an angle may be another: twice its 2^-21."""
+    """Another batch may sum products in another order, which can change the last digit of an angle: twice its 2^-21."""
 
     def __init__(
         self,
@@ -117,33 +115,33 @@ class Kernel(Glm):
         super().__init__()
         size = math.prod(shape)
         if kernel not in KERNELS:
-            raise ValueError(f"unknown kernel {kernel!r}; known: {', '.join(KERNELS)}")
+            raise ValueError(f"Unknown kernel {kernel!r}. Choose one of: {', '.join(KERNELS)}.")
         if nu is not None and (kernel != "matern" or nu not in SMOOTHNESS):
-            raise ValueError("nu is 1.5 or 2.5, and the matern kernel's alone")
+            raise ValueError("nu must be 1.5 or 2.5, and only the matern kernel has it.")
         if not isinstance(features, int) or features < 2 or features % 2 or features > MAX_FEATURES:
-            raise ValueError(f"features must be an even number from 2 to {MAX_FEATURES}: a cosine and a sine each")
+            raise ValueError(f"features must be an even number from 2 to {MAX_FEATURES}: half are cosines, half sines.")
         if not 0 < lengthscale < math.inf:
-            raise ValueError("lengthscale must be finite and above 0")
+            raise ValueError("lengthscale must be finite and above 0.")
         count = features // 2
         if count * size > MAX_FREQUENCIES:
-            raise ValueError(f"{features} features of {size} inputs need more than {MAX_FREQUENCIES} random numbers")
+            raise ValueError(f"{features} features of {size} inputs need more than {MAX_FREQUENCIES} random numbers.")
         degrees = None if kernel == "rbf" else int(2 * (nu or SMOOTHNESS[0]))
         self.register_buffer("frequencies", draw_frequencies(size, count, lengthscale, degrees, seed), persistent=False)
         self.weight = nn.Parameter(torch.zeros(outputs, features + 1))
 
     def features(self, z: Tensor) -> Tensor:
         angle = torch.remainder(z.flatten(1) @ self.frequencies.to(z), 2 * math.pi).float()
-        # A single is enough of a feature, and is exact in what solvers keep; its sine takes a tenth of a double's time.
+        # float32 is precise enough for a feature and exact in what solvers store, and ten times as fast as float64.
         scale = 1 / math.sqrt(angle.shape[1])
         made = torch.cat([angle.cos() * scale, angle.sin() * scale, torch.ones_like(angle[:, :1])], 1)
         return made.to(z)
 
 
 def draw_frequencies(size: int, count: int, lengthscale: float, degrees: int | None, seed: int) -> Tensor:
-    """(size, count) of a Gaussian, or of Student's t with so many degrees of freedom, by 1 / lengthscale."""
-    if torch.empty(0).is_meta:  # only shapes are asked for
+    """Draw (size, count) frequencies from a Gaussian, or from Student's t with `degrees`, scaled by 1 / lengthscale."""
+    if torch.empty(0).is_meta:  # only the shapes are needed
         return torch.empty(size, count, dtype=torch.float64)
-    # the one stream of random numbers that no later release will change: a state has the seed, not the numbers
+    # NumPy guarantees this stream of random numbers for all releases: a state stores the seed, not the numbers
     stream = np.random.RandomState(seed)
     drawn = torch.from_numpy(stream.standard_normal((size, count)) / lengthscale)
     if degrees is None:
@@ -157,7 +155,7 @@ class MLP(nn.Sequential):
     def __init__(self, shape: tuple[int, ...], outputs: int, hidden: list[int] | None = None) -> None:
         sizes = [math.prod(shape), *([100] if hidden is None else hidden)]
         if min(sizes) < 1:
-            raise ValueError("every hidden size must be at least 1")
+            raise ValueError("Every hidden size must be at least 1.")
         layers: list[nn.Module] = [nn.Flatten()]
         for a, b in pairwise(sizes):
             layers += [nn.Linear(a, b), nn.ReLU()]
@@ -165,25 +163,20 @@ class MLP(nn.Sequential):
 
 
 class Convolutional(nn.Module):
-    """Convolutions, then fully connected layers of the given sizes on whatever the convolutions leave."""
+    """Convolutions, followed by fully connected layers of the given sizes."""
 
     def __init__(
-        self,
-        shape: tuple[int, ...],
-        outputs: int,
-        convolutions: nn.Sequential,
-        sizes: list[int],
-        dropout: float = 0.0,
+        self, shape: tuple[int, ...], outputs: int, convolutions: nn.Sequential, sizes: list[int], dropout: float = 0.0
     ) -> None:
         super().__init__()
         if len(shape) != 3:
-            raise ValueError("a convolutional architecture needs image input (channels, height, width)")
+            raise ValueError("A convolutional architecture needs image input (channels, height, width).")
         self.convolutions = convolutions
         try:
             with torch.no_grad():
                 left = convolutions(torch.zeros(1, *shape)).numel()
         except RuntimeError as error:
-            raise ValueError(f"images of shape {shape} are too small for this architecture") from error
+            raise ValueError(f"Images of shape {shape} are too small for this architecture.") from error
         layers: list[nn.Module] = []
         for a, b in pairwise([left, *sizes]):
             layers += [nn.Linear(a, b), nn.ReLU(), *([nn.Dropout(dropout)] if dropout else [])]
@@ -195,7 +188,7 @@ class Convolutional(nn.Module):
 
 
 class Hidden(nn.Module):
-    """All layers of a network but its last, which is linear: encoded inputs (n, ...) -> what that reads, (n, D)."""
+    """All layers of a network but the last, linear one: encoded inputs (n, ...) -> its inputs (n, D)."""
 
     def __init__(self, body: nn.Module) -> None:
         super().__init__()
@@ -203,7 +196,7 @@ class Hidden(nn.Module):
         self.layers = layers_of(body)
         last = self.layers[-1] if self.layers else None
         if not isinstance(last, nn.Linear):
-            raise ValueError("its last layer is not known")
+            raise ValueError("The last layer of this network is not known.")
         self.last = last
 
     def forward(self, z: Tensor) -> Tensor:
@@ -213,7 +206,7 @@ class Hidden(nn.Module):
 
 
 def layers_of(body: nn.Module) -> list[nn.Module]:
-    """What a network does one after the other; nothing where that is not known."""
+    """The layers of a network in order; empty if they are not known."""
     if isinstance(body, Convolutional):
         return [body.convolutions, *body.head]
     return list(body) if isinstance(body, nn.Sequential) else []
@@ -250,21 +243,23 @@ BUILT_IN: dict[str, Callable[..., nn.Module]] = {
 
 
 def architecture_of(spec: Architecture, shape: tuple[int, ...], outputs: int) -> nn.Module:
-    """Build a body from its spec, with the weights that torch's generator gives now."""
+    """Build a body from its spec, with initial weights from torch's random generator."""
     kind = spec.get("kind")
     options = {name: value for name, value in spec.items() if name != "kind"}
     if kind == "plugin":
         name = options.pop("name", None)
         found = list(entry_points(group=ENTRY_POINTS, name=str(name)))
         if not found:
-            raise ValueError(f"no installed package offers the architecture {name!r} (group {ENTRY_POINTS})")
+            raise ValueError(
+                f"No installed package provides the architecture {name!r} (entry point group {ENTRY_POINTS})."
+            )
         builder = found[0].load()
     elif kind in BUILT_IN:
         builder = BUILT_IN[kind]
     else:
-        raise ValueError(f"unknown architecture {kind!r}; known: {', '.join(BUILT_IN)}, plugin")
+        raise ValueError(f"Unknown architecture {kind!r}. Choose one of: {', '.join(BUILT_IN)}, plugin.")
     try:
         body: nn.Module = builder(shape, outputs, **options)
     except TypeError as error:
-        raise ValueError(f"architecture {kind!r} does not take these options: {error}") from error
+        raise ValueError(f"Architecture {kind!r} does not accept these options: {error}.") from error
     return body

@@ -1,22 +1,20 @@
-"""Categories as numbers: the place of a value among its column's, and what becomes of values that are not among them.
+"""Categories as numbers: the code of a value is its index among the column's values; unseen values have rules.
 
-The service, the encoder and published models all read categories by these rules, so that they agree.
+The service, the encoder and published models all use these functions, so that they agree.
 """
-
-from __future__ import annotations
 
 from numbers import Integral, Real
 
 from .spec import CategoryColumn
 
 OTHER = "other"
-"""What an unseen value is called: only that it was unseen is stored."""
+"""Name of an unseen value; the value itself is not stored."""
 UNSEEN = -1.0
-"""Its code; no place, so that it stays what it is when a column gets more values."""
+"""Code of an unseen value. It is not an index, so it stays the same when the column gets more values."""
 
 
 def spellings_of(values: list[int | str]) -> dict[str, float]:
-    """The code of each value by the texts that mean it, which are all that CSV has.
+    """Map every text that means a value to the code of the value; CSV has only texts.
 
     >>> spellings_of(["a", 2, "true"])
     {'a': 0.0, '2': 1.0, 'true': 2.0, '2.0': 1.0, 'True': 2.0, 'TRUE': 2.0}
@@ -32,7 +30,7 @@ def spellings_of(values: list[int | str]) -> dict[str, float]:
 
 
 def spell(value: object) -> str:
-    """A value that may be no text as one; ValueError for fractions, which no category is.
+    """Convert a value to text. Raises ValueError for fractions, because no category is a fraction.
 
     >>> spell(2.0), spell("a"), spell(True)
     ('2', 'a', 'True')
@@ -40,13 +38,13 @@ def spell(value: object) -> str:
     if isinstance(value, Real) and not isinstance(value, Integral):
         number = float(value)
         if not number.is_integer():
-            raise ValueError("expected text or a whole number")
+            raise ValueError("Expected text or a whole number.")
         return str(int(number))
     return str(value)
 
 
 def unseen_code(column: CategoryColumn) -> float | None:
-    """What an unseen value is stored as; None where it is refused.
+    """Code that an unseen value is stored as; None if unseen values are refused.
 
     >>> unseen_code({"name": "plan", "type": "category", "values": ["free", "paid"], "other": True})
     -1.0
@@ -59,7 +57,7 @@ def unseen_code(column: CategoryColumn) -> float | None:
 
 
 def indicators_of(column: CategoryColumn) -> list[str]:
-    """What the indicators of a column are called: one for each value, one for unseen values, one for missing ones.
+    """Names of a column's indicators: one for each value, one for unseen values, one for missing values.
 
     >>> indicators_of({"name": "plan", "type": "category", "values": ["free", "paid"], "other": True})
     ['plan = free', 'plan = paid', 'plan = other', 'plan is missing']

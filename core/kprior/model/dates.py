@@ -1,9 +1,7 @@
 """Dates and booleans as numbers: days since 1970-01-01, and 1 or 0.
 
-The service and published models read them by these rules, so that they agree.
+The service and published models use these functions, so that they agree.
 """
-
-from __future__ import annotations
 
 import math
 import re
@@ -14,7 +12,7 @@ from .categories import spell, spellings_of
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FIRST_DAY, LAST_DAY = -719162.0, 2932896.75
-"""The days that have a date, from the year 1 to 9999; the last as 32 bits can hold it."""
+"""First and last day that has a date, in the years 1 and 9999; the last one as a float32."""
 ISO = re.compile(
     r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?)(\.\d+)? ?(Z|[+-]\d\d(?::?\d\d)?)?)?", re.ASCII | re.IGNORECASE
 )
@@ -22,11 +20,11 @@ UNITS = [timedelta(seconds=seconds) for seconds in (3600, 1800, 900, 300, 60, 1)
 EXPECTED_DATE = "expected a date of the years 1 to 9999, such as 2024-03-05 or 2024-03-05T14:30:00Z"
 EXPECTED_BOOLEAN = "expected true or false"
 BOOLEANS = {"": math.nan, **spellings_of(["false", "true"]), "0": 0.0, "1": 1.0, "0.0": 0.0, "1.0": 1.0}
-"""What means 1 and 0, as text; an empty text is a missing value, as in CSV."""
+"""Texts that mean 1 and 0; an empty text is a missing value, as in CSV."""
 
 
 def days_of(value: object) -> float:
-    """A date or a moment, or the ISO text of one, in days since 1970; UTC where it has no time zone.
+    """Convert a date, a datetime or its ISO text to days since 1970; without a time zone it is taken as UTC.
 
     >>> days_of("1970-01-11"), days_of("1970-01-02T12:00:00Z"), days_of("1970-01-02 12:00+12:00")
     (10.0, 1.5, 1.0)
@@ -49,7 +47,7 @@ def days_of(value: object) -> float:
 
 
 def format_days(days: float, same: Callable[[float], bool]) -> str:
-    """The ISO text of a day; of a moment the roundest one that is the `same`.
+    """Format a number of days as ISO text; a fraction as the roundest time that is the `same`.
 
     >>> format_days(10.0, lambda days: True), format_days(-0.501, lambda days: abs(days + 0.501) < 0.002)
     ('1970-01-11', '1969-12-31T12:00:00Z')
@@ -66,7 +64,7 @@ def format_days(days: float, same: Callable[[float], bool]) -> str:
 
 
 def truth_of(value: object) -> float:
-    """True, 1 and their texts are 1.
+    """Convert a boolean to a number: True, 1 and their texts become 1.
 
     >>> truth_of(True), truth_of(0.0), truth_of("True")
     (1.0, 0.0, 1.0)

@@ -1,10 +1,8 @@
-"""From raw inputs to what an architecture reads. What an encoder learns from data lives in buffers.
+"""Encoders turn raw inputs into what an architecture reads. They keep what they learn from data in buffers.
 
-The buffers are part of a version's state, and they stay as they were when the model was first trained:
-an adapted model and the retrain it is compared with must mean the same thing by a weight.
+The buffers are part of a version's state and do not change after the first training: a weight must mean the same in an
+adapted model and in the retrain that it is compared with.
 """
-
-from __future__ import annotations
 
 import math
 
@@ -20,13 +18,13 @@ class Encoder(nn.Module):
 
     shape: tuple[int, ...]
     raw_shape: tuple[int, ...]
-    """Of one input before the encoder."""
+    """Shape of one input before encoding."""
     sources: list[int] | None = None
     """Which column of the raw input each encoded number comes from; None where inputs have no columns."""
 
 
 class VectorEncoder(Encoder):
-    """A vector of numbers, as it comes."""
+    """A vector of numbers, unchanged."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -49,18 +47,18 @@ class ImageEncoder(Encoder):
 
 
 class Category:
-    """Where a column of categories stands in a row, and the indicators it becomes."""
+    """The index of a category column, and the indicators that the column becomes."""
 
     def __init__(self, index: int, column: CategoryColumn) -> None:
         self.index, self.size = index, len(column["values"])
         self.width = len(indicators_of(column))
         unseen = unseen_code(column)
         self.missing = self.width - 1
-        # the value that is called so, or the place after all values; where unseen ones are refused, none come
+        # index of the value with that name, or the one after all values; columns that refuse unseen values need neither
         self.other = self.missing if unseen is None else self.size if unseen < 0 else int(unseen)
 
     def place(self, code: float) -> int:
-        """Which of them one code is."""
+        """Index of the indicator of a code."""
         if math.isnan(code):
             return self.missing
         return int(code) if 0 <= code < self.size else self.other
@@ -76,10 +74,10 @@ class Category:
 class TableEncoder(Encoder):
     """Columns, one float each: booleans are 1 and 0, dates days, category codes count from 0, NaN is missing.
 
-    A number or a date becomes its value less about the column's mean, in units of about its deviation, and a flag that
-    is 1 where it is missing (the value is then 0). A boolean stays as it is, and has such a flag.
-    A category of V values becomes an indicator for each, one for unseen values if the column takes them, and one for
-    missing ones.
+    A number or a date becomes two numbers: its value, roughly standardised (minus the column's mean, divided by its
+    standard deviation), and a flag that is 1 where the value is missing (the value is then 0). A boolean is unchanged
+    and has the same flag. A category with V values becomes an indicator for each value, one for unseen values if the
+    column accepts them, and one for missing values.
     """
 
     mean: Tensor
@@ -88,12 +86,12 @@ class TableEncoder(Encoder):
     def __init__(self, columns: list[Column]) -> None:
         super().__init__()
         if not columns:
-            raise ValueError("a table needs at least one column")
+            raise ValueError("A table needs at least one column.")
         for column in columns:
             if column.get("type") not in ("number", "boolean", "date", "category"):
-                raise ValueError(f"column {column.get('name')!r}: type must be number, boolean, date or category")
+                raise ValueError(f"Column {column.get('name')!r}: type must be number, boolean, date or category.")
             if column["type"] == "category" and not column.get("values"):
-                raise ValueError(f"column {column.get('name')!r}: a category needs its 'values'")
+                raise ValueError(f"Column {column.get('name')!r}: a category needs 'values'.")
         self.numbers = [i for i, c in enumerate(columns) if c["type"] != "category"]
         self.booleans = [k for k, i in enumerate(self.numbers) if columns[i]["type"] == "boolean"]
         self.categories = [Category(i, c) for i, c in enumerate(columns) if c["type"] == "category"]
@@ -104,11 +102,11 @@ class TableEncoder(Encoder):
         self.register_buffer("scale", torch.ones(len(self.numbers), dtype=torch.float64))
 
     def set_units(self, mean: Tensor, deviation: Tensor) -> None:
-        """Take the units of the number and date columns from their means and deviations."""
-        # a constant column has the deviation that rounding gives it
+        """Set the units of the number and date columns from their means and standard deviations."""
+        # a constant column has a deviation that is pure rounding error
         deviation = torch.where(deviation > 1e-14 * mean.abs(), deviation, torch.ones_like(deviation))
-        # Rounded to a power of two, and the mean to a quarter of it: as good a unit, and nobody's value can be worked
-        # out from it after the example is gone.
+        # The unit is rounded to a power of two, and the mean to a quarter of it, so that nobody can reconstruct the
+        # value of a removed example from them.
         scale = torch.exp2(torch.log2(deviation).round())
         self.scale.copy_(scale)
         self.mean.copy_((mean / (scale / 4)).round() * (scale / 4))
@@ -116,20 +114,20 @@ class TableEncoder(Encoder):
 
     @property
     def is_plain(self) -> bool:
-        """Whether columns are taken as they are."""
+        """Whether all columns are used unscaled."""
         return bool((self.mean == 0).all()) and bool((self.scale == 1).all())
 
     @property
     def lacks_units(self) -> bool:
-        """Whether a number or a date has the unit 1: as a rule one that came when rows had no values in it, or one."""
+        """Whether a number or date column has the unit 1, usually because it was added without values."""
         unmeasured = self.scale == 1
         unmeasured[self.booleans] = False
         return bool(unmeasured.any())
 
     def encode_weights(self, W: Tensor) -> Tensor:
-        """Weights of columns as they are given -> those of encoded ones that say the same: (K, D + 1), the bias last.
+        """Convert weights of raw columns to equivalent weights of encoded columns: (K, D + 1), the bias last.
 
-        w x is w s times (x - m) / s, and w m for the bias; but not where x is missing, which is 0 in both.
+        w x = (w s) (x - m) / s + w m. A missing value is 0 in both, so the weight of its flag takes w m back.
         """
         n, made = len(self.numbers), W.clone()
         moved = W[:, :n] * self.mean.to(W)
@@ -150,10 +148,10 @@ class TableEncoder(Encoder):
 def encoder_of(spec: Input) -> Encoder:
     """The encoder of a model's input: vector, image or table."""
     if spec.get("kind") not in ("vector", "image", "table"):
-        raise ValueError(f"unknown input kind {spec.get('kind')!r}; known: vector, image, table")
+        raise ValueError(f"Unknown input kind {spec.get('kind')!r}. Choose one of: vector, image, table.")
     if spec["kind"] == "vector":
         if not isinstance(spec.get("dim"), int) or spec["dim"] < 1:
-            raise ValueError("a vector needs its 'dim', a whole number of at least 1")
+            raise ValueError("A vector needs 'dim', a whole number of at least 1.")
         return VectorEncoder(spec["dim"])
     if spec["kind"] == "image":
         shape = spec.get("shape")
@@ -162,13 +160,13 @@ def encoder_of(spec: Input) -> Encoder:
             or len(shape) != 3
             or not all(isinstance(v, int) and v > 0 for v in shape)
         ):
-            raise ValueError("an image needs its 'shape': channels, height, width")
+            raise ValueError("An image needs 'shape': channels, height, width.")
         return ImageEncoder((shape[0], shape[1], shape[2]))
     if not isinstance(spec.get("columns"), (list, tuple)):
-        raise ValueError("a table needs its 'columns'")
+        raise ValueError("A table needs 'columns'.")
     return TableEncoder(list(spec["columns"]))
 
 
 def size_of(shape: tuple[int, ...]) -> int:
-    """How many numbers one encoded example has."""
+    """Number of values in one encoded example."""
     return math.prod(shape)

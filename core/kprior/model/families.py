@@ -1,14 +1,12 @@
-"""Families: the loss of an output f and the derivatives that K-priors are made of.
+"""Families: the loss of an output f, and the derivatives that K-priors need.
 
     l(y, f) = A(f) - <y, f>,   h = grad A (the mean),   h' = hess A          (paper, Eqs. 4 and 5)
 
 Losses are shifted by a constant in y where that keeps them non-negative. All are stable for extreme f.
 
-Two are no exponential families but quadratics in pieces, `kinked.py`: their slope and curvature depend on the target.
-Whoever needs either for rows that are at hand asks for `residual` and `curvature`, which all families have.
+Two losses are piecewise quadratic rather than exponential families (`kinked.py`): their slope and curvature depend on
+the target. `residual` and `curvature`, which all families have, take the targets into account.
 """
-
-from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
@@ -19,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 RAREST = 1e-3
-"""The least mean of counts with which a network begins."""
+"""Smallest mean count that a network is initialised with."""
 HESSIAN_NUMBERS = 2**24
 
 
@@ -30,13 +28,13 @@ class Family(ABC):
     self_concordance: float = 1.0
     """c in |A'''[u,u,v]| <= c * spread(v) * A''[u,u]: how fast curvature can change along v (Bach 2010)."""
     classifies = False
-    """Whether outputs decide between classes."""
+    """Whether the target is a class."""
     kinked = False
-    """Whether the loss is a quadratic in pieces: its curvature jumps, and by no more than it is told by `slack`."""
+    """Whether the loss is piecewise quadratic: its curvature jumps, and `slack` bounds where."""
     width = 1.0
-    """Of a kinked loss: outputs so far apart may have a kink between them."""
+    """For a kinked loss: two outputs this far apart may have a kink between them."""
     steepness = math.nan
-    """The largest slope of h; not a number where there is none."""
+    """The largest slope of h; NaN if it is unbounded."""
 
     def __init__(self, outputs: int = 1) -> None:
         self.outputs = outputs
@@ -46,7 +44,7 @@ class Family(ABC):
         """l(y, f) for each row: (n, K), (n, K) -> (n,). y may be soft."""
 
     def excess(self, y: Tensor, f: Tensor) -> Tensor:
-        """The loss above the least that a hard y can have, so that rows can be compared: (n,)."""
+        """The loss minus its minimum for a hard y, so that rows can be compared: (n,)."""
         return self.loss(y, f)
 
     @abstractmethod
@@ -55,7 +53,7 @@ class Family(ABC):
 
     @abstractmethod
     def variance(self, f: Tensor) -> Tensor:
-        """The diagonal of h'(f): (n, K) -> (n, K). Of a kinked loss the most that it can be, whatever the target."""
+        """The diagonal of h'(f): (n, K) -> (n, K). For a kinked loss, its maximum over all targets."""
 
     def residual(self, y: Tensor, f: Tensor) -> Tensor:
         """dl/df: (n, K), (n, K) -> (n, K)."""
@@ -66,11 +64,11 @@ class Family(ABC):
         return self.variance(f)
 
     def slack(self, y: Tensor, f: Tensor) -> Tensor:
-        """By how much an output can change before the curvature of a kinked loss does: (n, K), (n, K) -> (n, K)."""
+        """How far an output can move before the curvature of a kinked loss changes: (n, K), (n, K) -> (n, K)."""
         return torch.full_like(f, torch.inf)
 
     def magnitude(self, y: Tensor, f: Tensor) -> Tensor:
-        """The size of what cancels in a residual, for its rounding: (n, K), (n, K) -> (n, K)."""
+        """Size of the terms that cancel in a residual, which bounds its rounding error: (n, K), (n, K) -> (n, K)."""
         return self.mean(f).abs() + y.abs()
 
     def hessian(self, f: Tensor) -> Tensor:
@@ -78,7 +76,7 @@ class Family(ABC):
         return torch.diag_embed(self.variance(f))
 
     def hessians(self, f: Tensor) -> Iterator[tuple[slice, Tensor]]:
-        """h'(f) of as many rows at a time as are no burden: with a thousand classes, a row has a million numbers."""
+        """h'(f) in slices of rows that fit in memory: with a thousand classes, a row has a million numbers."""
         step = max(1, HESSIAN_NUMBERS // self.outputs**2)
         for start in range(0, len(f), step):
             rows = slice(start, start + step)
@@ -93,7 +91,7 @@ class Family(ABC):
         return torch.diag_embed(self.variance(f).sqrt())
 
     def admits(self, y: Tensor) -> bool:
-        """Whether targets (n, K), soft ones included, are means of this family (or limits of such)."""
+        """Whether targets (n, K), soft ones included, are means of this family or limits of means."""
         return bool(y.isfinite().all())
 
     def spread(self, f: Tensor) -> Tensor:
@@ -101,11 +99,11 @@ class Family(ABC):
         return f.abs().amax(1)
 
     def initial_outputs(self, mean: Tensor, deviation: Tensor) -> tuple[Tensor, Tensor]:
-        """Where a network's outputs begin, and in which unit, given what its targets are like: (K,) each."""
+        """Initial outputs of a network and their unit, given mean and deviation of its targets: (K,) each."""
         return torch.zeros_like(mean), torch.ones_like(mean)
 
     def decide(self, f: Tensor) -> Tensor:
-        """What the output says for certain: a class where there are classes, else the mean. (n, K) -> (n,)."""
+        """The prediction as one number: the class if there are classes, else the mean. (n, K) -> (n,)."""
         return self.mean(f)[:, 0]
 
     def secant(self, f: Tensor, shrink: float) -> Tensor:
@@ -118,7 +116,7 @@ class Family(ABC):
         rise = ((self.mean(f) - self.mean(shrink * f)) * centred).sum(1)
         flat = square < 1e-8
         slope = rise / ((1 - shrink) * torch.where(flat, torch.ones_like(square), square))
-        # of K logits one direction is flat: the trace is shared by the K - 1 others
+        # one direction of the K logits is flat: the other K - 1 share the trace
         return torch.where(flat, self.variance(f).sum(1) / max(1, self.outputs - 1), slope)
 
 
@@ -129,7 +127,7 @@ class Bernoulli(Family):
     classifies, steepness = True, 0.25
 
     def loss(self, y: Tensor, f: Tensor) -> Tensor:
-        # y softplus(-f) + (1 - y) softplus(f) keeps the digits that softplus(f) - y f cancels
+        # y softplus(-f) + (1 - y) softplus(f) avoids the cancellation in softplus(f) - y f
         return -(y * functional.logsigmoid(f) + (1 - y) * functional.logsigmoid(-f)).sum(1)
 
     def mean(self, f: Tensor) -> Tensor:
@@ -153,7 +151,7 @@ class Categorical(Family):
 
     def __init__(self, outputs: int) -> None:
         if outputs < 2:
-            raise ValueError("a categorical family needs two classes at least")
+            raise ValueError("A categorical family needs at least two classes.")
         super().__init__(outputs)
 
     def loss(self, y: Tensor, f: Tensor) -> Tensor:
@@ -209,7 +207,7 @@ class Gaussian(Family):
         return torch.ones_like(f)
 
     def initial_outputs(self, mean: Tensor, deviation: Tensor) -> tuple[Tensor, Tensor]:
-        return mean, deviation.clamp(min=1)  # steps of Adam are too large for a smaller unit
+        return mean, deviation.clamp(min=1)  # Adam's steps are too large for a smaller unit
 
 
 class Poisson(Family):

@@ -1,6 +1,4 @@
-"""The directions in which a softmax GLM can move without saying anything else."""
-
-from __future__ import annotations
+"""Directions in which the weights of a softmax GLM can move without changing its predictions."""
 
 import torch
 from torch import Tensor
@@ -12,7 +10,7 @@ from .predictor import Predictor
 def shift_directions(predictor: Predictor, delta: Tensor) -> Tensor | None:
     """(P, s) orthonormal directions along which a softmax GLM's objective is flat: a constant added to the logits.
 
-    There is one for each feature whose weights no class is penalised for, the unpenalised bias above all.
+    There is one for each feature that is unpenalised in all classes, usually the bias.
     """
     if not isinstance(predictor.family, Categorical) or not predictor.linear:
         return None
@@ -26,7 +24,7 @@ def shift_directions(predictor: Predictor, delta: Tensor) -> Tensor | None:
 
 
 def without_shift(w: Tensor, directions: Tensor | None) -> Tensor:
-    """The representative of w among the weights that predict the same: logits of free features sum to zero."""
+    """The representative of w among the weights with the same predictions: logits of free features sum to zero."""
     return w if directions is None else w - directions @ (directions.T @ w)
 
 

@@ -1,12 +1,10 @@
-"""Losses that are quadratics in pieces: squared hinge (a support vector machine, Chapelle 2007) and Huber's.
+"""Piecewise quadratic losses: squared hinge (a support vector machine, Chapelle 2007) and Huber's.
 
-Both are convex with a slope that is continuous and a curvature that jumps, at outputs that depend on the target. They
-have no log-partition: where the paper has the Bregman divergence of A, a row has that of its own loss, l(y, .). Between
-its kinks a row is a quadratic, and `slack` says how far that goes; all bounds rest on it
+Both are convex, with a continuous slope and a curvature that jumps at outputs that depend on the target. They have no
+log-partition function: instead of the paper's Bregman divergence of A, each row has that of its own loss, l(y, .).
+Between its kinks a row is quadratic, and `slack` says how far the next kink is; all bounds depend on it
 (`certificate/kinked_bound.py`).
 """
-
-from __future__ import annotations
 
 import torch
 from torch import Tensor
@@ -14,11 +12,11 @@ from torch import Tensor
 from .families import Family
 
 KINK_TOLERANCE = 1e-9
-"""An output this close to a kink, relative to where that is, has no slack: rounding may put it on either side."""
+"""An output this close to a kink (relative to its position) has no slack: rounding may put it on either side."""
 
 
 class Kinked(Family):
-    """What both have in common: the output itself is the prediction."""
+    """What both losses share: the output itself is the prediction."""
 
     kinked = True
 
@@ -62,7 +60,7 @@ class SquaredHinge(Kinked):
 
 
 class Huber(Kinked):
-    """A number: (f - y)^2 / 2 up to a threshold t, and t (|f - y| - t/2) beyond, where an outlier pulls no harder."""
+    """A number: (f - y)^2 / 2 up to a threshold t, and t (|f - y| - t/2) beyond, which limits outliers."""
 
     name = "huber"
     steepness = 1.0
@@ -70,7 +68,7 @@ class Huber(Kinked):
     def __init__(self, threshold: float) -> None:
         super().__init__()
         if not threshold > 0:
-            raise ValueError("the threshold of a Huber loss must be above 0")
+            raise ValueError("The threshold of a Huber loss must be above 0.")
         self.threshold = self.width = threshold
 
     def loss(self, y: Tensor, f: Tensor) -> Tensor:
@@ -97,5 +95,5 @@ def sign(y: Tensor) -> Tensor:
 
 
 def outside(value: Tensor, kink: float) -> Tensor:
-    """How far values are from the band below a kink."""
+    """Distance of values from the interval below a kink."""
     return torch.maximum(value - kink, kink * (1 - KINK_TOLERANCE) - value).clamp(min=0)

@@ -1,6 +1,4 @@
-"""Which family a target and a loss make: what of them suits each other."""
-
-from __future__ import annotations
+"""The family that a target and a loss determine, and which of them fit together."""
 
 from .families import Bernoulli, Categorical, Family, Gaussian, Poisson
 from .kinked import Huber, SquaredHinge
@@ -8,12 +6,12 @@ from .spec import Loss, Target, default_loss
 
 
 def family_of(target: Target, loss: Loss | None = None) -> Family:
-    """The family of a model's target, binary, classes, number or count, by its own loss or another that suits it.
+    """The family of a target (binary, classes, number or count) with its default loss or another that fits it.
 
     Raises
     ------
     ValueError
-        If there is no such target, or the loss does not suit it.
+        If the target is unknown, or the loss does not fit it.
     """
     own = default_loss(target)["kind"]
     name = own if loss is None else loss["kind"]
@@ -22,12 +20,12 @@ def family_of(target: Target, loss: Loss | None = None) -> Family:
     if name == "squared_hinge" and target["kind"] == "binary":
         return SquaredHinge()
     if name != own:
-        raise ValueError(f"the loss {name!r} is none of a target of kind {target['kind']!r}")
+        raise ValueError(f"The loss {name!r} does not fit a target of kind {target['kind']!r}.")
     if target["kind"] == "binary":
         return Bernoulli()
     if target["kind"] == "classes":
         values = target.get("values")
         if not isinstance(values, (list, tuple)):
-            raise ValueError("a target of kind 'classes' needs its 'values'")
+            raise ValueError("A target of kind 'classes' needs 'values'.")
         return Categorical(len(values))
     return Gaussian() if target["kind"] == "number" else Poisson()

@@ -1,13 +1,11 @@
 """A predictor: encoder, body and family together, as a function f(w, x) of one flat weight vector.
 
-Weights are an argument, never hidden inside: the engine compares many of them on the same body.
+Weights are an argument and not stored inside, because the engine compares many weights on the same body.
 Linear predictors work in float64 (their solves are exact), networks in float32.
 """
 
-from __future__ import annotations
-
 import copy
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +16,18 @@ from .encoders import encoder_of
 from .losses import family_of
 from .spec import PredictorSpec, class_weights
 
-if TYPE_CHECKING:  # predicting needs no rows of ours
-    from core.kprior.data.examples import Examples
+
+class Rows(Protocol):
+    """The parts of examples that a predictor reads."""
+
+    @property
+    def x(self) -> Tensor: ...
+
+    @property
+    def y(self) -> Tensor: ...
+
+    @property
+    def weight(self) -> Tensor | None: ...
 
 
 class Predictor:
@@ -28,16 +36,16 @@ class Predictor:
     Parameters
     ----------
     spec
-        {"input": ..., "target": ..., "architecture": ...}; other entries are passed over.
+        {"input": ..., "target": ..., "architecture": ...}; other entries are ignored.
     seed
-        Of a network's initial weights.
+        Seed of a network's initial weights.
     device
         Where the encoder and the body live.
 
     Raises
     ------
     ValueError
-        If the spec says something that no input, target or architecture is.
+        If the spec has an invalid input, target or architecture.
 
     Examples
     --------
@@ -70,11 +78,13 @@ class Predictor:
         if any(weight != 1 for weight in weights):
             self._class_weight = torch.tensor(weights, dtype=torch.float64, device=self.device)
         with torch.random.fork_rng(devices=[]):
-            # not torch.manual_seed, which notes the stack for each kind of GPU that may come: more work than all else
+            # not torch.manual_seed: it records the stack for every kind of GPU, which takes longer than all the rest
             torch.default_generator.manual_seed(seed)
             self.body = architecture_of(spec["architecture"], self.encoder.shape, self.family.outputs)
         if self.family.kinked and not isinstance(self.body, Glm):
-            raise ValueError(f"the loss {self.family.name!r} is for linear models: a network has its target's own")
+            raise ValueError(
+                f"The loss {self.family.name!r} is for linear models; networks use the default loss of their target."
+            )
         self.dtype = torch.float64 if isinstance(self.body, Glm) else torch.float32
         self.body.to(device=self.device, dtype=self.dtype).requires_grad_(False)
         self._shapes = {name: p.shape for name, p in self.body.named_parameters()}
@@ -86,14 +96,14 @@ class Predictor:
         return isinstance(self.body, Glm)
 
     def initial_weights(self) -> Tensor:
-        """The (P,) weights the body was built with: zeros for GLMs, the seed's draw for networks."""
+        """The (P,) weights that the body was built with: zeros for GLMs, random weights for networks."""
         return torch.cat([p.detach().reshape(-1) for p in self.body.parameters()]).clone()
 
     def initial_weights_for(self, mean: Tensor, deviation: Tensor) -> Tensor:
-        """The (P,) weights of a network whose outputs are about as large as its targets, where its last layer is known.
+        """Initial (P,) weights of a network, scaled so that its outputs are about as large as its targets.
 
-        Adam takes steps of the same length whatever the targets are: from the seed's draw alone, prices of a house
-        would never be reached.
+        Adam's steps have the same length whatever the targets are, so that a network that predicts house prices would
+        never get there from its random weights. Where the last layer is not known, the random weights are returned.
         """
         w = self.initial_weights()
         try:
@@ -132,26 +142,26 @@ class Predictor:
         out: Tensor = self.encoder(x)
         return out.to(self.dtype)
 
-    def check(self, examples: Examples) -> None:
-        """Make sure that rows can be this model's.
+    def check(self, examples: Rows) -> None:
+        """Check that rows fit this model.
 
         Raises
         ------
         ValueError
-            If inputs have another shape, or targets are outside the family.
+            If the inputs have another shape, or the targets are outside the family.
         """
         y, K = examples.y, self.family.outputs
         if y.shape[1] != K:
-            raise ValueError(f"targets have {y.shape[1]} columns; this model has {K}")
+            raise ValueError(f"The targets have {y.shape[1]} columns, but this model has {K}.")
         if not self.family.admits(y):
-            raise ValueError(f"targets are not those of a {self.family.name} family, or not finite")
+            raise ValueError(f"The targets are not valid for the {self.family.name} family, or not finite.")
         if tuple(examples.x.shape[1:]) != self.encoder.raw_shape:
             raise ValueError(
-                f"inputs have shape {tuple(examples.x.shape[1:])}; this model reads {self.encoder.raw_shape}"
+                f"The inputs have shape {tuple(examples.x.shape[1:])}, but this model expects {self.encoder.raw_shape}."
             )
 
-    def weigh(self, examples: Examples) -> Tensor | None:
-        """What each row counts in sums over rows: its own weight times that of its class; None: one, all of them.
+    def weigh(self, examples: Rows) -> Tensor | None:
+        """Weight of each row in sums over rows: its own weight times that of its class; None if all are one.
 
         Returns
         -------
@@ -169,20 +179,20 @@ class Predictor:
     def features(self, x: Tensor) -> Tensor:
         """phi(x) of a GLM: (n, D), the last column 1."""
         if not isinstance(self.body, Glm):
-            raise TypeError("only linear predictors have features")
+            raise TypeError("Only linear predictors have features.")
         return self.body.features(self.encode(x))
 
     def last_features(self, x: Tensor, w: Tensor | None = None) -> Tensor:
-        """What the last layer of a network reads at the weights w, or at those of the body: (n, D), the last column 1.
+        """Inputs of a network's last layer with the weights w, or those of the body: (n, D), the last column 1.
 
         Raises
         ------
         ValueError
-            If it is not known which layer that is, or it has no bias.
+            If the last layer is not known, or has no bias.
         """
         hidden = Hidden(self.body)
         if hidden.last.bias is None:
-            raise ValueError("its last layer has no bias")
+            raise ValueError("The last layer of this network has no bias.")
         weights = {} if w is None else {f"body.{name}": values for name, values in self.unflatten(w).items()}
         self.body.train(False)
         made: Tensor = functional_call(hidden, weights, (self.encode(x),))
@@ -193,8 +203,8 @@ class Predictor:
         return self.outputs_of_encoded(w, self.encode(x), training)
 
     def outputs_of_encoded(self, w: Tensor, z: Tensor, training: bool = False) -> Tensor:
-        """f for inputs that are encoded already: (P,), (n, *shape) -> (n, K). `training` switches dropout on."""
-        if self.body.training != training:  # it walks through all modules
+        """f for encoded inputs: (P,), (n, *shape) -> (n, K). `training` switches dropout on."""
+        if self.body.training != training:  # switching visits all modules
             self.body.train(training)
         out: Tensor = functional_call(self.body, self.unflatten(w), (z,))
         return out

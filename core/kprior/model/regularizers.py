@@ -1,10 +1,8 @@
 """L2 regularizers R(w) = 1/2 sum_j delta_j (w_j - m_j)^2 and the divergence between two of them.
 
-One delta, a delta per parameter or per column, an unpenalised bias: all are a vector of deltas, some of them zero.
-m, zero unless it is given, is the mean of a Gaussian prior: the weights of another model, as a rule.
+A single delta, a delta per parameter or column, and an unpenalised bias are all vectors of deltas, some of them zero.
+m, zero by default, is the mean of a Gaussian prior, usually the weights of another model.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Mapping
@@ -24,11 +22,11 @@ class L2:
     """R(w) = 1/2 sum_j delta_j (w_j - m_j)^2 + b'w."""
 
     delta: Tensor
-    """(P,), none negative."""
+    """(P,), not negative."""
     linear: Tensor | None = None
-    """(P,) b: the perturbation that certified removal asks for; else none."""
+    """(P,) b: the perturbation for certified removal; None without it."""
     toward: Tensor | None = None
-    """(P,) m; none: zero. Where delta is zero it means nothing."""
+    """(P,) m; None for zero. It has no effect where delta is zero."""
 
     def value(self, w: Tensor) -> Tensor:
         """R(w)."""
@@ -42,16 +40,16 @@ class L2:
         return pull if self.linear is None else pull + self.linear
 
     def slope(self) -> Tensor:
-        """(P,) grad R(0) = b - delta m: all of R that an objective of 1/2 sum_j delta_j w_j^2 has not."""
+        """(P,) grad R(0) = b - delta m: the linear part of R, besides 1/2 sum_j delta_j w_j^2."""
         return self.gradient(torch.zeros_like(self.delta))
 
     def magnitude(self, w: Tensor) -> Tensor:
-        """(P,) the sizes of what grad R(w) is added up from: rounding is a share of them."""
+        """(P,) size of the terms of grad R(w), which bounds its rounding error."""
         size = w.abs() if self.toward is None else w.abs() + self.toward.abs()
         return self.delta * size if self.linear is None else self.delta * size + self.linear.abs()
 
     def conjugate(self, eta: Tensor) -> Tensor:
-        """R*(eta) = sup_w <w, eta> - R(w): infinite where an unpenalised weight has a dual parameter."""
+        """R*(eta) = sup_w <w, eta> - R(w): infinite if an unpenalised weight has a dual parameter."""
         eta = eta if self.linear is None else eta - self.linear
         free = self.delta == 0
         if bool((eta[free] != 0).any()):
@@ -71,25 +69,13 @@ def bregman(new: L2, old: L2, w: Tensor, w_star: Tensor) -> Tensor:
 
 
 def regularizer_of(spec: Regularizer, predictor: Predictor) -> L2:
-    """The regularizer of a spec, for a model.
+    """The regularizer of a spec, for a model whose encoder has its units.
 
-    Parameters
-    ----------
-    spec
-        {"kind": "l2", "delta": number or list, "penalize_bias": bool, "columns": {name: number}, "toward": list}. A
-        list has a delta for each parameter, biases included; with one number biases are penalised only if the spec says
-        so, and columns of a linear model may have another. `toward` has m, a number for each parameter.
-    predictor
-        Its encoder has its units: a table's `toward` is in those of the columns.
+    A list of deltas has one for each parameter, biases included. With a single number, biases are penalised only if
+    `penalize_bias` is true, and `columns` sets the deltas of columns of a linear model. `toward` is m, one number per
+    parameter, for a table in the units of the columns. Raises ValueError if the kind or a column is unknown, or if
+    numbers have the wrong length, are not finite, or are negative deltas.
 
-    Raises
-    ------
-    ValueError
-        If the kind is another, or delta is negative, not finite, or not as many as the parameters; if `columns` names
-        one that the input has not; or if `toward` is not finite, or not as many as the parameters.
-
-    Examples
-    --------
     >>> from core.kprior import Predictor
     >>> spec = {"input": {"kind": "vector", "dim": 2}, "target": {"kind": "binary"}}
     >>> predictor = Predictor({**spec, "architecture": {"kind": "linear", "degree": 2}})
@@ -97,21 +83,21 @@ def regularizer_of(spec: Regularizer, predictor: Predictor) -> L2:
     >>> regularizer.delta.tolist()  # of a, b, a a, a b, b b and the bias
     [1.0, 10.0, 1.0, 10.0, 10.0, 0.0]
     """
-    if spec.get("kind", "l2") != "l2":  # docs/mathematics.md says why there is no l1
-        raise ValueError(f"unknown regularizer {spec.get('kind')!r}; known: l2")
+    if spec.get("kind", "l2") != "l2":  # docs/explanation/mathematics.md says why there is no l1
+        raise ValueError(f"Unknown regularizer {spec.get('kind')!r}. Only l2 is supported.")
     try:
         delta = torch.as_tensor(spec.get("delta", 1.0), dtype=predictor.dtype, device=predictor.device)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(f"delta must be a number or a list of numbers, not {spec.get('delta')!r}") from error
+        raise ValueError(f"delta must be a number or a list of numbers, not {spec.get('delta')!r}.") from error
     if delta.ndim > 1 or (delta.ndim == 1 and delta.shape[0] != predictor.size):
-        raise ValueError(f"delta must be one number or {predictor.size} of them, one per parameter")
+        raise ValueError(f"delta must be one number or {predictor.size} numbers, one per parameter.")
     if not bool(torch.isfinite(delta).all()) or bool((delta < 0).any()):
-        raise ValueError("delta must be finite and not negative")
+        raise ValueError("delta must be finite and not negative.")
     columns = spec.get("columns")
     if delta.ndim == 1:
         if columns:
-            raise ValueError("columns can have a delta of their own beside one number, not beside a list")
-        return L2(delta.clone(), toward=prior_mean(spec, predictor))  # the biases' are as they stand
+            raise ValueError("columns cannot be combined with a list of deltas; give delta as one number.")
+        return L2(delta.clone(), toward=prior_mean(spec, predictor))  # a list contains the deltas of the biases
     delta = column_deltas(columns, float(delta), predictor) if columns else delta.expand(predictor.size).clone()
     if not spec.get("penalize_bias", False):
         delta[predictor.bias()] = 0
@@ -121,33 +107,34 @@ def regularizer_of(spec: Regularizer, predictor: Predictor) -> L2:
 def prior_mean(spec: Regularizer, predictor: Predictor) -> Tensor | None:
     """(P,) m in the encoder's units; None if the spec has none.
 
-    A table is measured in units that may be others after the next training, so there `toward` speaks of the columns as
-    they are given.
+    The units of a table may change with the next training, so its `toward` refers to the raw columns.
     """
     if (given := spec.get("toward")) is None:
         return None
     mean = torch.as_tensor(given, dtype=predictor.dtype, device=predictor.device)
     if mean.shape != (predictor.size,) or not bool(mean.isfinite().all()):
-        raise ValueError(f"toward must be {predictor.size} finite numbers, one per parameter")
+        raise ValueError(f"toward must be {predictor.size} finite numbers, one per parameter.")
     if not isinstance(predictor.encoder, TableEncoder) or not predictor.encoder.numbers:
         return mean
     if not isinstance(predictor.body, Linear) or predictor.body.degree > 1 or predictor.body.chosen is not None:
-        raise ValueError("toward needs a linear model of degree 1 where a table has numbers: others depend on units")
+        raise ValueError(
+            "toward needs a linear model of degree 1 if a table has numbers, because other features depend on units."
+        )
     return predictor.encoder.encode_weights(mean.view(predictor.family.outputs, -1)).reshape(-1)
 
 
 def column_deltas(columns: Mapping[str, float], others: float, predictor: Predictor) -> Tensor:
-    """(P,) a delta for each weight of a linear model: its column's, or that of all others.
+    """(P,) the delta of each weight of a linear model: that of its column, or the general one.
 
-    A product of columns has the largest of theirs: where one of them is held back, so is all that it takes part in.
+    A product of columns gets the largest delta of its columns.
     """
     names, sources = column_names(predictor.spec["input"]), predictor.encoder.sources
     if not isinstance(predictor.body, Linear) or sources is None:
-        raise ValueError("columns can have a delta of their own in linear models of vectors and tables only")
+        raise ValueError("columns can be used only with linear models of vectors and tables.")
     if unknown := set(columns) - set(names):
-        raise ValueError(f"the input has no column {min(unknown)!r}")
+        raise ValueError(f"The input has no column {min(unknown)!r}.")
     if not all(math.isfinite(delta) and delta >= 0 for delta in columns.values()):
-        raise ValueError("delta must be finite and not negative")
+        raise ValueError("delta must be finite and not negative.")
     own = [float(columns.get(names[column], others)) for column in sources]
     each = [max((own[i] for i in monomial), default=others) for monomial in predictor.body.monomials]
     row = torch.tensor(each, dtype=predictor.dtype, device=predictor.device)

@@ -1,1 +1,1 @@
-"""What is minimised: its terms, and what they make of the past and of the tasks."""
+"""What is minimised: tasks, terms, the K-prior, and transfer between architectures."""

@@ -1,12 +1,10 @@
-"""Forgetting in a network: how much loss a removed row should have, and the push that takes it there and no further.
+"""Forgetting in a network: the loss that a removed row should have, and the term that pushes it there and no further.
 
-A *judge* is a fresh network that saw some retained rows and none of the removed ones. Its loss on a removed row, as a
-percentile of its losses on rows that nobody saw, says how surprising the row is to one who never saw it. The old
-network's own losses on unseen rows turn the percentile into a level of loss. Rows like any others end up anywhere among
-unseen ones; of a class that is gone, or of rows with wrong labels, all are a surprise, and all must be.
+A *judge* is a new network that was trained on some retained rows and on none of the removed ones. Its loss on a removed
+row, as a percentile of its losses on unseen rows, says how surprising the row is to a network that never saw it. The
+old network's losses on unseen rows turn the percentile into a level of loss. Typical rows end up anywhere among unseen
+ones; rows of a removed class, or rows with wrong labels, are all surprising, and must all be.
 """
-
-from __future__ import annotations
 
 import torch
 from torch import Tensor
@@ -18,24 +16,23 @@ from core.kprior.model.predictor import Predictor
 
 
 def percentiles(losses: Tensor, unseen: Tensor) -> Tensor:
-    """The share of the unseen rows' losses that are below each loss, ties counting half."""
+    """The fraction of the unseen rows' losses that are below each loss; ties count half."""
     ranked = unseen.sort().values
     below = torch.searchsorted(ranked, losses, right=False) + torch.searchsorted(ranked, losses, right=True)
     return below.double() / (2 * max(1, len(ranked)))
 
 
 def forgetting_levels(percentile: Tensor, unseen: Tensor) -> Tensor:
-    """The loss that each removed row should have at least: (r,), from the losses (n,) of unseen rows."""
-    biased = (2 * percentile.mean() - 1).clamp(0, 1)  # 0: rows like any others; 1: a surprise, all of them
+    """The smallest loss that each removed row should have: (r,), from the losses (n,) of unseen rows."""
+    biased = (2 * percentile.mean() - 1).clamp(0, 1)  # 0: typical rows; 1: all are surprising
     ranked = unseen.sort().values
     return ranked[(percentile ** (1 - biased) * (len(ranked) - 1)).round().long()]
 
 
 def push_away(family: Family, y: Tensor, f: Tensor, level: Tensor) -> Tensor:
-    """Falls as the outputs leave the labels, with a slope that does not vanish where a label is fitted: (n,).
+    """A term (n,) that falls as outputs move away from the labels, with a slope that does not vanish at a fitted label.
 
-    Only rows whose loss is below their level count. Where the mean is a number the slope is that of the loss at the
-    level.
+    Only rows whose loss is below their level count. For numbers and counts, the slope is that of the loss at the level.
     """
     short = family.excess(y, f).detach() < level
     if family.name == "categorical":  # -log(1 - p_y)
@@ -50,7 +47,7 @@ def push_away(family: Family, y: Tensor, f: Tensor, level: Tensor) -> Tensor:
 
 
 def uninformed_loss(family: Family, y: Tensor) -> float:
-    """The mean loss of who knows the mean of the targets, and nothing else."""
+    """The mean loss of a constant prediction, the mean of the targets."""
     mean = y.double().mean(0, keepdim=True)
     f = mean if family.name == "gaussian" else mean.clamp(min=1e-6).log()
     if family.name == "bernoulli":
@@ -59,7 +56,7 @@ def uninformed_loss(family: Family, y: Tensor) -> float:
 
 
 def class_counts(predictor: Predictor, rows: Examples | None) -> Tensor | None:
-    """How much the rows of each class count, two for a yes or no; None where there are no classes."""
+    """The total weight of the rows of each class (two classes for a binary target); None if there are no classes."""
     family = predictor.family
     if family.name not in ("categorical", "bernoulli"):
         return None
@@ -71,10 +68,10 @@ def class_counts(predictor: Predictor, rows: Examples | None) -> Tensor | None:
 
 
 def tilt_of(family: Family, kept: Tensor | None, removed: Tensor | None) -> Tensor | None:
-    """What to add to the old network's outputs so that it speaks of the classes as they are now.
+    """The correction of the old network's outputs for the changed class frequencies.
 
-    Its probabilities are multiplied by the share of each class that is retained: one that is gone is not taught.
-    `kept` and `removed` are what the rows of each class count.
+    It multiplies the probabilities by the fraction of each class that is retained, so that a removed class is not
+    taught. `kept` and `removed` are the total weights of the rows of each class.
     """
     if kept is None or removed is None:
         return None

@@ -1,4 +1,4 @@
-"""The past without its removed examples, and the curvature of it that a memory leaves out."""
+"""The past data without the removed examples, and the part of its curvature that is outside the memory."""
 
 from __future__ import annotations
 
@@ -8,25 +8,22 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from core.kprior.cost import Cost
 from core.kprior.curvature import Curvature, Full, balance, glm_hessian
+from core.kprior.curvature.surrogate import Surrogate
 from core.kprior.data.examples import Data, Examples
 from core.kprior.model.architectures import Linear
 from core.kprior.model.predictor import Predictor
-from core.kprior.objective.methods import Method
-from core.kprior.objective.surrogate import Surrogate
+from core.kprior.passes.cost import Cost
 from core.kprior.state import State
 
 
 @dataclass
 class RetainedPast:
-    """What removed examples leave behind, at w*: the pull of their absence, and a past without them."""
+    """The past at w* without the removed examples."""
 
     keys: Tensor
     pull: Tensor
     """(P,) sum_k J_k' (y_k - h*_k): for a GLM, the gradient of the removal term."""
-    removed: list[tuple[Tensor, Tensor]]
-    """For a network, encoded inputs and y_k - h*_k."""
     curvature: Curvature | None
     surrogate: Surrogate | None
 
@@ -35,7 +32,7 @@ class RetainedPast:
         predictor, w = state.predictor, state.w
         curvature = None if state.curvature is None else state.curvature.copy(predictor)
         surrogate = None if state.surrogate is None else state.surrogate.copy()
-        keys, removed_rows = [torch.zeros(0, dtype=torch.long)], []
+        keys = [torch.zeros(0, dtype=torch.long)]
         pull = torch.zeros_like(w)
         for chunk in (c for data in removed for c in data):
             predictor.check(chunk)
@@ -47,34 +44,32 @@ class RetainedPast:
                 away, coefficient = away * weight, coefficient * weight[:, None]
             if predictor.linear:
                 pull += (coefficient.T @ predictor.features(chunk.x)).reshape(-1)
-            else:
-                removed_rows.append((z, coefficient))
             if curvature is not None:
                 curvature.add_rows(predictor, w, chunk, away)
             if surrogate is not None:
                 surrogate.add(predictor, w, chunk.x, away)
             cost.backward_passes += len(chunk)
         if curvature is not None and len(keys) > 1:
-            # examples outside memory left with the curvature of earlier weights; at these it may have been more
+            # Examples outside the memory entered with the curvature at earlier weights, which may have been smaller.
             curvature.clip()
         if surrogate is not None and len(keys) > 1:
             surrogate.clip()
-        return cls(torch.cat(keys), pull, removed_rows, curvature, surrogate)
+        return cls(torch.cat(keys), pull, curvature, surrogate)
 
 
 @dataclass
 class CurvatureSpace:
-    """The curvature of the past in the new model's weights, before memory is taken out of it."""
+    """The curvature of the past data in the new model's weights, before that of the memory is subtracted."""
 
     new: Predictor
     kept: Examples
     total: Curvature | None = None
-    """G, where the new model has the old one's weights (or some of them)."""
+    """G, if the new model has the weights of the old one, or some of them."""
     centre: Tensor | None = None
     offset: Tensor | None = None
     surrogate: Surrogate | None = None
     features: Tensor | None = None
-    """Columns of the surrogate that the new linear model has."""
+    """The columns of the surrogate that the new linear model uses."""
     f_star: Tensor | None = None
     state: State | None = None
 
@@ -84,21 +79,17 @@ class CurvatureSpace:
         state: State,
         past: RetainedPast,
         new: Predictor,
-        method: Method,
-        same: bool,
         shared: tuple[Tensor, Tensor] | None,
         kept: Examples,
         f_star: Tensor,
     ) -> CurvatureSpace:
         space = cls(new, kept, state=state)
-        if not method.curvature:
-            return space
         G = past.curvature
-        if same:
+        if new is state.predictor:
             space.total, space.centre = G, state.w
         elif isinstance(new.body, Linear) and new.body.degree == 1:
             if shared is not None and len(shared[0]) == new.size and isinstance(G, Full) and past.surrogate is None:
-                # features dropped: G between the weights that stay, seen from where the dropped ones become zero
+                # Features are dropped: G between the remaining weights, with an offset for the dropped ones.
                 mine, theirs = shared
                 order = theirs[torch.argsort(mine)]
                 dropped = torch.ones_like(state.w, dtype=torch.bool)
@@ -116,12 +107,12 @@ class CurvatureSpace:
         return space
 
     def weights(self, v: Tensor) -> Tensor:
-        """What memory rows that stand for v count: as often as that, times their own weight."""
+        """Weights of memory rows in a sum: v times their own weights."""
         own = self.new.weigh(self.kept)
         return v if own is None else v * own.to(v)
 
     def memory_curvature(self, v: Tensor) -> tuple[Tensor, Tensor | None]:
-        """What a memory whose rows stand for v has of a dense total, and of its offset."""
+        """The part of a dense total, and of its offset, that belongs to memory rows with weights v."""
         new, kept = self.new, self.kept
         v = self.weights(v)
         if self.surrogate is not None:
@@ -137,7 +128,7 @@ class CurvatureSpace:
         if self.offset is None:
             out.add_rows(new, self.centre, kept, v)
             return out.matrix, None
-        # the old model's curvature on the new model's features, and its pull by what the dropped features said
+        # the old model's curvature on the new features, and the effect of the dropped features
         assert self.f_star is not None
         phi = new.features(kept.x)
         gap = self.f_star - phi @ self.centre.view(new.family.outputs, -1).T
@@ -152,7 +143,7 @@ class CurvatureSpace:
 
     @property
     def dense(self) -> bool:
-        """Whether the total is one matrix that memory weights can be balanced against."""
+        """Whether the total is one matrix, against which memory weights can be balanced."""
         return self.surrogate is not None or isinstance(self.total, Full)
 
     def balance(self, importance: Tensor) -> Tensor:
@@ -168,7 +159,7 @@ class CurvatureSpace:
         return importance * balance(total, own)
 
     def leftover(self, v: Tensor) -> tuple[Curvature, Tensor, Tensor] | None:
-        """Q, the point it is centred at, and a linear term that goes with it; None where nothing is known."""
+        """Q, its centre, and a linear term; None if no curvature is known."""
         zero = torch.zeros(self.new.size, dtype=self.new.dtype, device=self.new.device)
         if self.surrogate is not None:
             gram, cross = self.memory_curvature(v)

@@ -1,23 +1,21 @@
 """One objective for every task: soft-label losses plus a quadratic in the weights.
 
-    K(w) = sum_terms sum_i v_i l(t_i, f_i(w)) + sum_k c_k' f_k(w)
+    K(w) = sum_terms sum_i v_i l(t_i, f_i(w))
          + 1/2 (w - w*)' Q (w - w*) + 1/2 sum_j delta_j w_j^2 + b' w
 
-Full retrains, replay, weight priors, distillation and K-priors differ only in what they put in here, and so all run
-on the same solvers. `build.py` says which term of the paper each of these is.
+Full retrains and K-priors (and, in `bench`, replay, weight priors and distillation) differ only in these parts, so all
+use the same solvers. `build.py` says which term of the paper each part is.
 """
-
-from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from core.kprior.cost import Cost
 from core.kprior.curvature import Curvature, Full
 from core.kprior.model.predictor import Predictor
 from core.kprior.objective.terms import Term
+from core.kprior.passes.cost import Cost
 
 
 @dataclass
@@ -26,18 +24,16 @@ class Objective:
 
     predictor: Predictor
     delta: Tensor
-    """(P,) of the new regularizer G."""
+    """(P,) the penalties of the new regularizer G."""
     linear: Tensor
     """(P,) b."""
     terms: list[Term] = field(default_factory=list)
-    removed: list[tuple[Tensor, Tensor]] = field(default_factory=list)
-    """Removed examples of a network: encoded inputs and the coefficients c_k = y_k - h*_k of their outputs."""
     curvature: Curvature | None = None
     centre: Tensor | None = None
     """Q and w*."""
 
     def smooth_part(self, w: Tensor) -> Tensor:
-        """All that is a function of the weights alone; differentiable."""
+        """The part that does not depend on rows; differentiable."""
         value = 0.5 * (self.delta * w * w).sum() + (self.linear * w).sum()
         if self.curvature is not None and self.centre is not None:
             step = w - self.centre
@@ -62,16 +58,10 @@ class Objective:
                 H = H + self.curvature.matrix
         for term in self.terms:
             loss = term.evaluate(w, hessian)
-            value += term.scale * loss.value
-            gradient = gradient + term.scale * loss.gradient
+            value += loss.value
+            gradient = gradient + loss.gradient
             if H is not None:
-                H += term.scale * loss.hessian
+                H += loss.hessian
             cost.backward_passes += loss.count
             cost.data_passes += term.past
-        for z, coefficient in self.removed:
-            at = w.detach().requires_grad_()
-            away = (self.predictor.outputs_of_encoded(at, z) * coefficient).sum()
-            gradient = gradient + torch.autograd.grad(away, at)[0]
-            value += float(away.detach())
-            cost.backward_passes += len(z)
         return value, gradient, H

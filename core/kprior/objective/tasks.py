@@ -12,14 +12,14 @@ from core.kprior.model.spec import Architecture, Loss, Regularizer, TableInput, 
 
 @dataclass(frozen=True)
 class AddData:
-    """Examples that the new model has learnt from, too (paper, Eq. 2 left).
+    """Add examples to the training data (paper, Eq. 2 left).
 
     Examples
     --------
     >>> import torch
     >>> from core.kprior import AddData, Examples
     >>> new = Examples(torch.tensor([100]), torch.zeros(1, 2), torch.ones(1, 1))
-    >>> AddData([new]).data[0].key.tolist()  # a list of chunks, or whatever streams them anew
+    >>> AddData([new]).data[0].key.tolist()  # a list of chunks, or an object that streams them anew
     [100]
     """
 
@@ -28,9 +28,9 @@ class AddData:
 
 @dataclass(frozen=True)
 class RemoveData:
-    """Examples that the state stands for and the new model must not (paper, Eq. 2 right).
+    """Remove examples from the training data (paper, Eq. 2 right).
 
-    They are given whole, as they were when the model learnt from them: their terms are taken out of sums.
+    They must equal those that the model was trained on, because their terms are subtracted from sums.
 
     Examples
     --------
@@ -74,7 +74,7 @@ class ChangeModel:
 
 @dataclass(frozen=True)
 class ChangeInput:
-    """New columns of a table. Rows of the memory are given as they were; all others as the new input has them.
+    """New columns of a table. Rows of the memory are given in terms of the old columns, all others in terms of the new.
 
     Examples
     --------
@@ -88,12 +88,12 @@ class ChangeInput:
 
     input: TableInput
     conversion: Conversion
-    """Of the rows from before."""
+    """Converts old rows to the new columns."""
 
 
 @dataclass(frozen=True)
 class ChangeTarget:
-    """Other classes; or classes, where there were 0 and 1.
+    """Other classes, or classes instead of a binary target.
 
     Examples
     --------
@@ -104,7 +104,7 @@ class ChangeTarget:
 
     target: Target
     classes: tuple[float, ...]
-    """The new class of each old one, by their numbers; NaN for one that is gone."""
+    """The number of the new class for each old class; NaN if a class is dropped."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ Task = AddData | RemoveData | ChangeRegularizer | ChangeModel | ChangeInput | Ch
 
 
 @dataclass(frozen=True)
-class Change:
+class TaskSet:
     """All tasks of one adaptation, sorted by kind."""
 
     added: tuple[Data, ...]
@@ -134,8 +134,8 @@ class Change:
     architecture: Architecture | None
 
     @classmethod
-    def of(cls, tasks: Sequence[Task]) -> Change:
-        """Of several changes of the regularizer or the architecture the last one holds."""
+    def of(cls, tasks: Sequence[Task]) -> TaskSet:
+        """Sort the tasks. If several change the regularizer or the architecture, the last one applies."""
         regularizers = [t.regularizer for t in tasks if isinstance(t, ChangeRegularizer)]
         architectures = [t.architecture for t in tasks if isinstance(t, ChangeModel)]
         return cls(

@@ -1,6 +1,4 @@
-"""What a new model takes over from the old one when the architecture changes."""
-
-from __future__ import annotations
+"""The parts of the old model that the new one uses when the architecture changes."""
 
 from dataclasses import replace
 
@@ -11,12 +9,12 @@ from core.kprior.model.architectures import Linear
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2, regularizer_of
 from core.kprior.model.spec import Architecture
-from core.kprior.objective.tasks import Change
+from core.kprior.objective.tasks import TaskSet
 from core.kprior.state import State
 
 
 def new_predictor(old: Predictor, architecture: Architecture, seed: int) -> Predictor:
-    """The same inputs and targets behind another architecture; the encoder is taken over."""
+    """The same input, target and encoder with another architecture."""
     new = Predictor({**old.spec, "architecture": architecture}, seed, old.device)
     if isinstance(old.body, Linear) and isinstance(new.body, Linear) and old.body.monomials == new.body.monomials:
         return old
@@ -26,18 +24,19 @@ def new_predictor(old: Predictor, architecture: Architecture, seed: int) -> Pred
     return new
 
 
-def new_regularizer(state: State, change: Change, new: Predictor) -> L2:
-    """The regularizer after the change; a delta per parameter cannot outlive its parameters."""
-    if change.regularizer is not None:
+def new_regularizer(state: State, task_set: TaskSet, new: Predictor) -> L2:
+    """The regularizer after the change. One delta per parameter is only valid for the same parameters."""
+    if task_set.regularizer is not None:
         kept = state.regularizer.linear if new is state.predictor else None
-        return replace(regularizer_of(change.regularizer, new), linear=kept)
+        return replace(regularizer_of(task_set.regularizer, new), linear=kept)
     if new is state.predictor:
         return state.regularizer
     return regularizer_of(state.regularizer_spec, new)
 
 
 def shared_parameters(old: Predictor, new: Predictor) -> tuple[Tensor, Tensor] | None:
-    """Which weights of the new model are which of the old one's (A w* of the paper, Eq. 22); None if none are."""
+    """Indices of the weights that both models have, in the new and in the old one (A w* of the paper, Eq. 22), or
+    None."""
     if new is old:
         every = torch.arange(new.size, device=new.device)
         return every, every
@@ -45,7 +44,7 @@ def shared_parameters(old: Predictor, new: Predictor) -> tuple[Tensor, Tensor] |
         return None
     K = new.family.outputs
     before, after = old.size // K, new.size // K
-    pairs = [(after - 1, before - 1)]  # the constant, of whatever features
+    pairs = [(after - 1, before - 1)]  # the constant, which all architectures have
     if isinstance(old.body, Linear) and isinstance(new.body, Linear):
         where = {m: i for i, m in enumerate(old.body.monomials)}
         pairs = [(i, where[m]) for i, m in enumerate(new.body.monomials) if m in where]
@@ -56,24 +55,11 @@ def shared_parameters(old: Predictor, new: Predictor) -> tuple[Tensor, Tensor] |
 
 
 def transplant(state: State, new: Predictor, start: Tensor | None = None) -> Tensor:
-    """The weights with which a new network begins: the old one's, or what fits of them.
+    """The initial weights (P,) of a new network: those of the old one, as far as they fit.
 
-    Where every layer only grows, all of them fit, and the new units are silent at first; else the leading layers do,
-    up to the first that differs.
-
-    Parameters
-    ----------
-    state
-        The old model.
-    new
-        The new one; a linear model gives a network nothing.
-    start
-        Where what does not fit begins; without it, at the seed's draw.
-
-    Returns
-    -------
-    Tensor
-        (P,) of the new network.
+    If every layer only grows, all of them fit, and the new units have no effect at first. Otherwise the leading layers
+    fit, up to the first that differs; a linear model has no weights for a network. Weights that do not fit have the
+    values of `start`, or random ones.
     """
     old, w = state.predictor, new.initial_weights() if start is None else start.clone()
     if new is old:
@@ -107,7 +93,7 @@ def layers_of(predictor: Predictor, w: Tensor) -> list[dict[str, Tensor]]:
 
 
 def grows(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
-    """Whether a layer has all units of another, and at least as many; only fully connected ones can have more."""
+    """Whether layer b is at least as large as layer a; only fully connected layers can grow."""
     if set(a) != set(b) or not set(a) <= {"weight", "bias"} or "weight" not in a:
         return False
     old, new = a["weight"].shape, b["weight"].shape

@@ -1,1 +1,1 @@
-"""What is added up over all rows, chunk by chunk and shard by shard."""
+"""Accumulators: statistics that are summed over all rows, chunk by chunk and shard by shard."""

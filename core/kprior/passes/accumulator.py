@@ -1,9 +1,8 @@
-"""What a pass over rows adds up: sums that can be merged.
+"""Accumulators: mergeable sums over rows.
 
-A sum of floating-point numbers depends on the order in which they are added. So that a pass gives the same bits whoever
-reads which rows, the data says what its shards are; each shard is added up from zero, and their sums are merged in
-their order. Data whose shards can be read elsewhere, at the same time, does so behind `accumulate`: the engine neither
-knows nor minds.
+A sum of floating-point numbers depends on the order of its terms. For bit-identical results regardless of which process
+reads which rows, the data defines its shards; each shard is summed from zero, and the sums are merged in the order of
+the shards. Data whose shards other processes can read does so behind `accumulate`, invisibly to the engine.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ from core.kprior.model.predictor import Predictor
 
 
 class Accumulator(ABC):
-    """What is to be added up (its config), which is the same for every shard, and the sums so far.
+    """The sums so far, and a config that defines what is summed and is the same for every shard.
 
-    Subclasses have a `kind`, by which others know what to add up. `merge` takes the sums of shards in their order.
+    Subclasses have a `kind`, which identifies them to other processes. Call `merge` in the order of the shards.
     """
 
     kind: ClassVar[str]
     kinds: ClassVar[dict[str, type[Accumulator]]] = {}
     work: float = 0.0
-    """About how many multiplications a row takes."""
+    """Approximate number of multiplications per row."""
 
     def __init_subclass__(cls) -> None:
         if "kind" in vars(cls):
@@ -41,33 +40,33 @@ class Accumulator(ABC):
 
     @abstractmethod
     def add(self, chunk: Examples) -> None:
-        """Add some rows."""
+        """Add rows."""
 
     @abstractmethod
     def sums(self) -> Tensors:
-        """What was added up so far."""
+        """The sums so far."""
 
     @abstractmethod
     def merge(self, sums: Tensors) -> None:
-        """Add the `sums` of the shard that comes next."""
+        """Add the `sums` of the next shard."""
 
     @abstractmethod
     def to_config(self) -> tuple[dict[str, Any], Tensors]:
-        """All that `from_config` needs, as JSON and tensors: what is to be added up, and none of the sums."""
+        """The config as JSON and tensors, without the sums: the input of `from_config`."""
 
     @classmethod
     def from_config(cls, header: dict[str, Any], tensors: Tensors, device: torch.device) -> Accumulator:
-        """The inverse of `to_config`; not for one that holds a secret, which each reader must have itself."""
-        raise TypeError(f"a {cls.kind} cannot be made from a config: its reader must have it")
+        """The inverse of `to_config`. An accumulator that holds a secret lacks it; each process builds its own."""
+        raise TypeError(f"A {cls.kind} cannot be built from a config; the process that reads the shard must build it.")
 
 
 class ModelAccumulator(Accumulator):
-    """One that asks a model: its config is the predictor, the weights, and the arguments that are named here."""
+    """An accumulator that uses a model: its config is the predictor, the weights and the arguments named here."""
 
     options: ClassVar[tuple[str, ...]] = ()
-    """Arguments that JSON knows."""
+    """Names of arguments that are stored as JSON."""
     tensor_options: ClassVar[tuple[str, ...]] = ()
-    """Arguments that are tensors or None."""
+    """Names of arguments that are tensors or None."""
 
     def __init__(self, predictor: Predictor, w: Tensor) -> None:
         self.predictor, self.w = predictor, w
@@ -105,15 +104,7 @@ A = TypeVar("A", bound=Accumulator)
 
 
 def add_shards(shards: Sequence[Data], total: A) -> A:
-    """Add up shards, here and one after the other.
-
-    Parameters
-    ----------
-    shards
-        Each is added up from zero, and merged in this order.
-    total
-        What they are added to; it is returned, too.
-    """
+    """Sum each shard from zero, merge them in this order into `total`, and return it."""
     if len(shards) == 1:
         return add_chunks(shards[0], total)
     for shard in shards:
@@ -122,7 +113,7 @@ def add_shards(shards: Sequence[Data], total: A) -> A:
 
 
 def add_chunks(shard: Data, one: A) -> A:
-    """Add up the chunks of one shard into `one`, which is returned."""
+    """Add the chunks of one shard to `one`, which is returned."""
     for chunk in shard:
         if len(chunk):
             one.add(chunk)
@@ -160,7 +151,7 @@ class Combined(Accumulator):
 
 
 def leave_out_repeated(tensors: Tensors) -> tuple[Tensors, dict[str, str]]:
-    """The tensors without those that are another one of them, and which: the weights of a model are sent once."""
+    """Remove duplicate tensors, so that weights are sent once; also returns what each removed tensor duplicates."""
     kept: Tensors = {}
     same: dict[str, str] = {}
     first: dict[tuple[int, int], str] = {}
@@ -174,33 +165,21 @@ def leave_out_repeated(tensors: Tensors) -> tuple[Tensors, dict[str, str]]:
 
 
 def config_of(total: Accumulator) -> tuple[dict[str, Any], Tensors]:
-    """The config of an accumulator with its kind: what others need to add up a shard.
+    """The config of an accumulator and its kind, which other processes need to sum a shard.
 
     Returns
     -------
     header, tensors
-        For `pack`.
+        Input of `pack`.
     """
     header, tensors = total.to_config()
     return {"kind": total.kind, **header}, tensors
 
 
 def accumulator_of(header: dict[str, Any], tensors: Tensors, device: torch.device, *local: Accumulator) -> Accumulator:
-    """The inverse of `config_of`.
+    """The empty accumulator that `config_of` described, with its sums on the given device.
 
-    Parameters
-    ----------
-    header, tensors
-        What `config_of` gave.
-    device
-        Where sums are added up.
-    *local
-        Accumulators that only their reader can make, as they hold a secret; found by their kind.
-
-    Returns
-    -------
-    Accumulator
-        With nothing added.
+    `local` are accumulators that only this process can build, because they hold a secret; they are matched by kind.
     """
     kind = header["kind"]
     if kind == Combined.kind:

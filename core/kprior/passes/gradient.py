@@ -1,10 +1,8 @@
-"""A pass for a GLM's gradient alone: all that a wide model's solver, and its bound, need.
+"""A pass that computes only a GLM's gradient, which is all that the solver and the bound of a wide model need.
 
-Passes on the way to the optimum are float32; the one that certifies is float64, counts what its own rounding can do,
-and gathers what the bound of a free bias needs (`certificate/wide_bound.py`).
+Passes on the way to the optimum use float32. The pass that certifies uses float64, bounds its own rounding error, and
+collects what the bound of an unpenalised bias needs (`certificate/wide_bound.py`).
 """
-
-from __future__ import annotations
 
 from typing import ClassVar
 
@@ -19,11 +17,11 @@ from core.kprior.passes.accumulator import ModelAccumulator
 
 UNIT_ROUNDOFF = torch.finfo(torch.float64).eps / 2
 CHUNK_NUMBERS = 2**20
-"""Numbers in a chunk: what stays in the processor's cache between the two products of a pass."""
+"""Size of a chunk, which stays in the processor's cache between the two products of a pass."""
 WINDOWS = 12
-"""Halvings of a loss's width for which it is added up what curvature is sure to stay (kinked losses)."""
+"""Number of halvings of a kinked loss's width for which the curvature that certainly stays is summed."""
 MAX_COUPLED_CLASSES = 24
-"""Softmaxes of up to so many classes gather how their biases respond to weights: the work of K / 4 passes."""
+"""Largest number of classes for which the response of biases to weights is collected: it costs K / 4 passes."""
 
 
 class Gradient(ModelAccumulator):
@@ -34,8 +32,8 @@ class Gradient(ModelAccumulator):
     tensor_options: ClassVar[tuple[str, ...]] = ("centre",)
 
     def __init__(self, predictor: Predictor, w: Tensor, careful: bool = False, centre: Tensor | None = None) -> None:
-        """`careful` passes are float64 and bound their rounding; with a `centre` (D - 1,) of the inputs they gather
-        what the bound of a free bias needs.
+        """`careful` passes use float64 and bound their rounding error; with a `centre` (D - 1,) of the inputs they also
+        collect what the bound of an unpenalised bias needs.
         """
         super().__init__(predictor, w)
         self.careful, self.centre = careful, centre
@@ -52,15 +50,15 @@ class Gradient(ModelAccumulator):
             1, WINDOWS + 1, dtype=torch.float64, device=w.device
         )
         self.held = torch.zeros(WINDOWS if predictor.family.kinked else 0, dtype=torch.float64, device=w.device)
-        """Of `bias`, what rows have that keep their curvature while outputs move by no more than each of `windows`."""
+        """The part of `bias` from rows whose curvature stays while outputs move by at most each of `windows`."""
         softmax, kinked = isinstance(predictor.family, Categorical), predictor.family.kinked
         couples = centre is not None and not kinked and (not softmax or K <= MAX_COUPLED_CLASSES)
         pairs = K * (K - 1) // 2 if softmax else K
         self.coupled = torch.zeros(pairs if couples else 0, D - 1, dtype=torch.float64, device=w.device)
-        """sum_i h'_kl (x_i - c): how biases answer to weights, for each pair k < l (one output each: for each)."""
+        """sum_i h'_kl (x_i - c): response of biases to weights, for pairs k < l (or each k)."""
 
     def add(self, chunk: Examples) -> None:
-        # features may be many more than inputs
+        # there may be many more features than inputs
         for some in chunk.chunks(max(16, CHUNK_NUMBERS // self.gradient.shape[1])):
             self._add(some)
 
@@ -75,7 +73,6 @@ class Gradient(ModelAccumulator):
         f = phi @ W.T
         mean = family.mean(f)
         residual, loss = family.residual(y, f), family.loss(y, f)
-        # a column that multiplies rows of sums, or nothing to multiply by
         v = None if weight is None else weight.to(phi)[:, None]
         self.count += len(phi)
         self.value += float((loss if v is None else loss * v[:, 0]).sum(dtype=torch.float64))
@@ -103,7 +100,7 @@ class Gradient(ModelAccumulator):
             self.held += (variance[:, 0] * (slack > self.windows[:, None])).sum(1)
         self.reach = max(self.reach, float(far.max()))
         if len(self.coupled):
-            # float32 is enough: what it loses is bounded by `blur`
+            # float32 suffices: `blur` bounds its error
             q = mean.float()
             first, second = torch.triu_indices(q.shape[1], q.shape[1], 1, device=q.device)
             terms = q[:, first] * q[:, second] if isinstance(family, Categorical) else variance.float()
@@ -115,7 +112,7 @@ class Gradient(ModelAccumulator):
 
     @property
     def coupling(self) -> Tensor | None:
-        """(K, K, D - 1) of a softmax, (K, D - 1) of outputs that stand alone; None where they are too many."""
+        """(K, K, D - 1) for a softmax, (K, D - 1) for separate outputs; None if there are too many classes."""
         if len(self.coupled) == 0:
             return None
         if not isinstance(self.predictor.family, Categorical):
@@ -152,17 +149,17 @@ class Gradient(ModelAccumulator):
 
 
 def pass_rounding(family: Family, mean: Tensor, residual: Tensor, square: Tensor, length: float, size: int) -> Tensor:
-    """What rounding in float64 can do to each row's part of a gradient at the most: lengths, by Cauchy and Schwarz.
+    """Bound on the rounding error of each row's part of a float64 gradient, as a length (by Cauchy-Schwarz).
 
-    An output is off by (D + 3) u |phi| |w|, a mean by that times the largest slope of h (counts: by their own size),
-    and a sum of products by as many units as it has terms, each times |phi_i|.
+    The error of an output is at most (D + 3) u |phi| |w|; that of a mean is this times the largest slope of h (for
+    counts, the mean itself); and that of a sum of products has one unit u per term, each times |phi_i|.
     """
     norm, K = square.sqrt(), mean.shape[1]
     outputs = (size + 3) * UNIT_ROUNDOFF * norm * length
     steep = mean.abs().amax(1) * 1.01 if isinstance(family, Poisson) else torch.full_like(norm, family.steepness)
     left = residual.norm(dim=1)
     scale = mean.norm(dim=1) + 1 + left if not isinstance(family, Gaussian) else 2 * mean.norm(dim=1) + 1 + left
-    if family.kinked:  # a prediction, and what is left of it: of a target no more is known
+    if family.kinked:  # sizes of the prediction and of the residual: nothing else is known about the target
         scale = 4 * (mean.norm(dim=1) + 1 + left)
     means = steep * outputs + (K + 16) * UNIT_ROUNDOFF * scale
     summed = (2 * len(norm) + 4096) * UNIT_ROUNDOFF * left

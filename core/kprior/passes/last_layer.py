@@ -1,6 +1,4 @@
-"""The curvature of a network's last layer: how sure it is, as far as that layer can say."""
-
-from __future__ import annotations
+"""The curvature of a network's last layer, from which its uncertainty is estimated."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,17 +14,17 @@ from core.kprior.model.predictor import Predictor
 from core.kprior.passes.accumulator import ModelAccumulator
 
 MAX_LAST_LAYER_SIZE = 2_000
-"""Weights of a last layer whose curvature is kept."""
+"""Largest number of weights of a last layer whose curvature is stored."""
 
 
 @dataclass(frozen=True)
 class LastLayer:
-    """Sums over all rows that a network stands for, or an estimate of them."""
+    """Sums over all rows that a network was trained on, or estimates of them."""
 
     curvature: Tensor
-    """(K D, K D) float32: sum_i v_i phi_i h'(f_i) phi_i', phi being what the last layer reads, and 1."""
+    """(K D, K D) float32: sum_i v_i phi_i h'(f_i) phi_i', phi being the inputs of the last layer, and 1."""
     value: Tensor
-    """() their loss."""
+    """() sum of the losses."""
 
 
 class LastLayerSum(ModelAccumulator):
@@ -46,7 +44,7 @@ class LastLayerSum(ModelAccumulator):
         self.add_weighted(chunk, weight)
 
     def add_weighted(self, chunk: Examples, weight: Tensor | None) -> None:
-        """Add rows that count so much."""
+        """Add rows with weights."""
         phi = self.predictor.last_features(chunk.x, self.w).double()
         K = self.predictor.family.outputs
         ours = self.w[-K * phi.shape[1] :].double()
@@ -64,12 +62,12 @@ class LastLayerSum(ModelAccumulator):
         self.value += sums["value"].to(self.value)
 
     def take(self, scale: float = 1.0) -> LastLayer:
-        """What was added up, times so much."""
+        """The sums, multiplied by `scale`."""
         return LastLayer((scale * self.curvature).float().cpu(), (scale * self.value).cpu())
 
 
 def last_size(predictor: Predictor) -> int:
-    """How many weights the last layer of a network has; 0 where it is not known, or has no bias."""
+    """Number of weights of a network's last layer; 0 if the layer is not known or has no bias."""
     layers = layers_of(predictor.body)
     last = layers[-1] if layers else None
     if not isinstance(last, nn.Linear) or last.bias is None:
@@ -78,14 +76,14 @@ def last_size(predictor: Predictor) -> int:
 
 
 def has_last_layer(predictor: Predictor) -> bool:
-    """Whether a model is a network whose last layer's curvature can be kept."""
+    """Whether a model is a network whose last layer's curvature can be stored."""
     return not predictor.linear and 0 < last_size(predictor) <= MAX_LAST_LAYER_SIZE
 
 
 def estimate_last_layer(
     predictor: Predictor, w: Tensor, groups: Iterable[tuple[Examples | None, int]]
 ) -> LastLayer | None:
-    """From random rows of each group, which stand for so many; None for models that have none."""
+    """Estimate the sums from a random sample of each group and the size of the group; None without a last layer."""
     if not has_last_layer(predictor):
         return None
     total = LastLayerSum(predictor, w)

@@ -1,6 +1,4 @@
-"""How far a row of a GLM can move its curvature: its length in the norm of an inverse Hessian."""
-
-from __future__ import annotations
+"""Leverage: how far a row can move the curvature of a GLM, as its length in the norm of an inverse Hessian."""
 
 import torch
 from torch import Tensor
@@ -10,20 +8,20 @@ from core.kprior.curvature.full import used_features
 from core.kprior.model.predictor import Predictor
 
 PRODUCT_NUMBERS = 2**18
-"""Numbers of a step's whitened rows: what stays in a processor's cache."""
+"""Size of the whitened rows of one step, which fit into a processor's cache."""
 
 
 def whitener(H: Tensor) -> Tensor:
-    """L^-1 of H = L L': (P, P). Rows times its transpose have, as their length, that in the norm of H^-1."""
+    """L^-1 of H = L L': (P, P). A row times its transpose has the length of the row in the norm of H^-1."""
     eye = torch.eye(len(H), dtype=H.dtype, device=H.device)
     inverse: Tensor = torch.linalg.solve_triangular(cholesky(H), eye, upper=False)
     return inverse
 
 
 def leverage_roots(root: Tensor, outputs: int) -> Tensor:
-    """(pairs, D, D) what `spread_leverage` multiplies rows by, for each pair of classes; one matrix for one output.
+    """(pairs, D, D) factors of `spread_leverage`, one for each pair of classes; a single one for one output.
 
-    A softmax's curvature knows differences of outputs alone: of a pair of classes k, l that is |(e_k - e_l) phi_i|^2 in
+    The curvature of a softmax depends only on differences of outputs: for classes k, l that is |(e_k - e_l) phi_i|^2 in
     H^-1, a quadratic form in phi_i. `root` is a `whitener`.
     """
     if outputs == 1:
@@ -37,10 +35,10 @@ def leverage_roots(root: Tensor, outputs: int) -> Tensor:
 def spread_leverage(phi: Tensor, roots: Tensor) -> Tensor:
     """max_v spread(phi_i' v)^2 over |v|_H <= 1, for each row: (n, D), (pairs, D, D) -> (n,).
 
-    For one output |phi_i|^2 in H^-1; for a softmax the largest of all pairs of classes. `roots` are `leverage_roots`.
+    For one output it is |phi_i|^2 in H^-1; for a softmax the maximum over pairs of classes.
     """
     used = used_features(phi)
-    if not bool(used.all()):  # flags of what is never missing, and values that no row has
+    if not bool(used.all()):  # flags of values that are never missing, and categories that no row has
         phi, roots = phi[:, used], torch.linalg.qr(roots[:, :, used], mode="r")[1]
     pairs, size, _ = roots.shape
     flat = roots.reshape(pairs * size, -1).T.contiguous()
@@ -53,21 +51,21 @@ def spread_leverage(phi: Tensor, roots: Tensor) -> Tensor:
 
 
 def leverages(predictor: Predictor, w: Tensor, phi: Tensor, y: Tensor, roots: Tensor) -> Tensor:
-    """How far each row can move the curvature: its `spread_leverage`; of a kinked loss, over its slack squared.
+    """How far each row can move the curvature: its `spread_leverage`, divided by its squared slack for a kinked loss.
 
-    Such a row keeps its curvature along all v with |v|_H below the inverse of its root: (n, D), (n, K) -> (n,).
+    A row of a kinked loss keeps its curvature along all v with |v|_H < 1 / sqrt(result): (n, D), (n, K) -> (n,).
     """
     family, spread = predictor.family, spread_leverage(phi, roots)
     if not family.kinked:
         return spread
     f = phi @ w.view(family.outputs, -1).T
-    # what rounding can have done to f does not count
+    # allow for the rounding error of f
     lost = (phi.shape[1] + 3) * torch.finfo(f.dtype).eps * phi.norm(dim=1) * w.norm()
     slack = (family.slack(y.to(f), f)[:, 0] - lost).clamp(min=0)
     return torch.where(spread > 0, spread / slack**2, 0.0)
 
 
 def largest_ratio(above: Tensor, root: Tensor) -> float:
-    """The smallest t with `above` <= t H, H given by its `whitener`."""
+    """The smallest t with `above` <= t H, where `root` is the `whitener` of H."""
     whole = root @ above @ root.T
     return float(torch.linalg.eigvalsh((whole + whole.T) / 2)[-1])

@@ -1,6 +1,4 @@
-"""The loss of rows at given weights, its gradient and, for GLMs, its Hessian: what solvers and certificates ask for."""
-
-from __future__ import annotations
+"""The loss of rows at given weights, its gradient and, for GLMs, its Hessian, for solvers and certificates."""
 
 from typing import ClassVar
 
@@ -16,10 +14,10 @@ from core.kprior.passes.rounding_error import gradient_rounding
 
 
 class Loss(ModelAccumulator):
-    """Sums over rows at the weights w: their number, loss and gradient, and on demand more."""
+    """Sums over rows at the weights w: their number, loss and gradient, and optionally more."""
 
     kind = "loss"
-    options: ClassVar[tuple[str, ...]] = ("with_hessian", "careful", "temperature")
+    options: ClassVar[tuple[str, ...]] = ("with_hessian", "careful")
     tensor_options: ClassVar[tuple[str, ...]] = ("origin",)
 
     def __init__(
@@ -29,21 +27,20 @@ class Loss(ModelAccumulator):
         *,
         with_hessian: bool = False,
         careful: bool = False,
-        temperature: float = 1.0,
         origin: Tensor | None = None,
     ) -> None:
-        """For GLMs: `careful` asks for what rounding may have done to the gradient, `origin` for how far any row's
-        outputs are from where they were at those weights.
+        """For GLMs, `careful` bounds the rounding error of the gradient, and `origin` records how far any row's outputs
+        are from those at the weights `origin`.
         """
         super().__init__(predictor, w)
-        self.with_hessian, self.careful, self.temperature, self.origin = with_hessian, careful, temperature, origin
+        self.with_hessian, self.careful, self.origin = with_hessian, careful, origin
         self.count = 0
         self.value = self.rounding = self.spread = 0.0
         self.gradient = torch.zeros_like(w)
         """(P,)."""
         size = predictor.size if with_hessian else 0
         self.hessian = torch.zeros(size, size, dtype=w.dtype, device=w.device)
-        """(P, P), or (0, 0) where it was not asked for."""
+        """(P, P), or (0, 0) if it was not requested."""
         self.work = 6.0 * predictor.size + with_hessian * predictor.size**2 / 2 + predictor.family.outputs
 
     def add(self, chunk: Examples) -> None:
@@ -55,28 +52,25 @@ class Loss(ModelAccumulator):
         self.add_encoded(z, chunk.y.to(z), self.predictor.weigh(chunk))
 
     def add_encoded(self, z: Tensor, targets: Tensor, weight: Tensor | None = None) -> None:
-        """Add rows that are encoded already (GLM: features); `weight` is what each of them counts.
-
-        With a temperature T both sides are divided by it and the loss is multiplied by T^2 (paper, Eq. 27).
-        """
+        """Add encoded rows (features for GLMs) with their weights."""
         self.count += len(z)
-        family, T = self.predictor.family, self.temperature
+        family = self.predictor.family
         if not self.predictor.linear:
             w = self.w.detach().requires_grad_()
-            loss = family.loss(targets, self.predictor.outputs_of_encoded(w, z) / T) * (T * T)
+            loss = family.loss(targets, self.predictor.outputs_of_encoded(w, z))
             total = (loss if weight is None else loss * weight).sum()
             self.gradient = self.gradient + torch.autograd.grad(total, w)[0]
             self.value += float(total.detach())
             return
         f = z @ self.w.view(family.outputs, -1).T
-        loss = family.loss(targets, f / T) * (T * T)
-        residual = family.residual(targets, f / T) * T
+        loss = family.loss(targets, f)
+        residual = family.residual(targets, f)
         if weight is not None:
             loss, residual = loss * weight, residual * weight[:, None]
         self.value += float(loss.sum())
         self.gradient = self.gradient + (residual.T @ z).reshape(-1)
         if self.with_hessian:
-            self.hessian += glm_hessian(z, family, f / T, weight, targets)
+            self.hessian += glm_hessian(z, family, f, weight, targets)
         if self.careful:
             self.rounding += gradient_rounding(self.predictor, z, f, targets, self.w, weight)
         if self.origin is not None:

@@ -1,4 +1,4 @@
-"""Means and deviations of columns, and the units of an encoder that follow from them."""
+"""Means and standard deviations of columns, and the units of an encoder, which follow from them."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from torch import Tensor
 
 from core.kprior.data.codec import Tensors
 from core.kprior.data.examples import Data, Examples
-from core.kprior.data.partitioned import accumulate
 from core.kprior.model.encoders import Encoder, TableEncoder
 from core.kprior.model.predictor import Predictor
 from core.kprior.passes.accumulator import Accumulator
+from core.kprior.passes.partitioned import accumulate
 
 MIN_COUNT = 1e-300
-"""Takes the place of a count of zero, so that nothing is divided by it."""
+"""Replaces a count of zero, to avoid a division by zero."""
 
 
 class Moments(Accumulator):
-    """How many values some columns have, their mean, and the sum of the squares around it; each by its row's weight."""
+    """Weighted count, mean and sum of squared deviations of the values of columns."""
 
     kind = "moments"
 
@@ -43,7 +43,7 @@ class Moments(Accumulator):
         return {"count": self.count, "mean": self.mean, "square": self.square}
 
     def merge(self, sums: Tensors) -> None:
-        # Chan's pairwise update: a plain sum of squares loses all digits of a column like 1e9 + noise
+        # Chan's pairwise update: a plain sum of squares loses all digits of a column such as 1e9 + noise
         n, m = sums["count"], sums["mean"]
         total = (self.count + n).clamp(min=MIN_COUNT)
         self.square = self.square + sums["square"] + (m - self.mean) ** 2 * self.count * n / total
@@ -65,7 +65,7 @@ class Moments(Accumulator):
 
 
 class TargetMoments(Moments):
-    """The same of targets."""
+    """The moments of targets."""
 
     kind = "target_moments"
 
@@ -74,7 +74,7 @@ class TargetMoments(Moments):
 
 
 def initial_weights_from(predictor: Predictor, data: Data) -> Tensor:
-    """The (P,) weights with which a network begins to learn the data; targets that are no classes are read once."""
+    """Initial (P,) weights of a network for the data; targets other than classes need one pass."""
     if predictor.family.classifies:
         return predictor.initial_weights()
     seen = accumulate(data, TargetMoments(list(range(predictor.family.outputs))))
@@ -82,22 +82,22 @@ def initial_weights_from(predictor: Predictor, data: Data) -> Tensor:
 
 
 def fit_encoder(encoder: Encoder, data: Data) -> None:
-    """Learn an encoder's buffers in one pass; for encoders without buffers nothing is read."""
+    """Compute an encoder's buffers in one pass; encoders without buffers need none."""
     if isinstance(encoder, TableEncoder):
         seen = accumulate(data, Moments(encoder.numbers))
         encoder.set_units(seen.mean, seen.deviation)
 
 
 def encoder_fits(encoder: Encoder, data: Data) -> bool:
-    """Whether no other example has left a trace in the buffers: the data alone would give the same, or they are 0 and
-    1, which are nobody's (a model that was imported may read its columns as they are).
+    """Whether the buffers contain no trace of other examples: the data alone would give the same buffers, or they are
+    0 and 1, which depend on no example (an imported model may use its columns unscaled).
 
     Parameters
     ----------
     encoder
-        A model's, with what it learnt when the model was first trained.
+        The encoder of a model, with the buffers from its first training.
     data
-        Is read once, unless the encoder has no buffers.
+        Read once, unless the encoder has no buffers.
     """
     if not encoder.state_dict() or (isinstance(encoder, TableEncoder) and encoder.is_plain):
         return True

@@ -1,6 +1,4 @@
-"""What rounding can have done to a sum over rows."""
-
-from __future__ import annotations
+"""Bounds on the rounding errors of sums over rows."""
 
 import math
 
@@ -14,12 +12,12 @@ EPSILON = torch.finfo(torch.float64).eps
 
 
 def matrix_rounding(scale: float, size: int) -> float:
-    """What rounding can do to a symmetric matrix of trace `scale`, to its factor and its eigenvalues, as a norm."""
+    """Bound on the rounding error (a norm) of a symmetric matrix of trace `scale`, its factor and its eigenvalues."""
     return 4 * math.sqrt(size) * EPSILON * scale
 
 
 def round_up(value: float) -> float:
-    """The next number of ten binary digits: what it was made of cannot be read off the others.
+    """Round up to ten binary digits, so that the remaining digits do not reveal what the value was computed from.
 
     >>> round_up(1000.1), round_up(0.5), round_up(math.inf)
     (1001.0, 0.5, inf)
@@ -33,9 +31,9 @@ def round_up(value: float) -> float:
 def feature_blur(
     predictor: Predictor, phi: Tensor, y: Tensor, w: Tensor, weight: Tensor | None = None
 ) -> tuple[float, float]:
-    """What it can do to a gradient and to a Hessian that rows which come or go had other features in another batch.
+    """Bound the errors of a gradient and a Hessian if added or removed rows had other features in another batch.
 
-    b (|h - y| + h' |phi| |w|) and 2 b h' |phi| of each row, b being the blur of its features.
+    They are b (|h - y| + h' |phi| |w|) and 2 b h' |phi| for each row, where b is the blur of its features.
     """
     blur = predictor.body.blur if isinstance(predictor.body, Glm) else 0.0
     if not blur:
@@ -53,10 +51,10 @@ def feature_blur(
 def gradient_rounding(
     predictor: Predictor, phi: Tensor, f: Tensor, y: Tensor, w: Tensor, weight: Tensor | None = None
 ) -> float:
-    """What rounding can do to a chunk's gradient, in units of the last place: |phi|' (|h| + |y| + h' |phi| |w|).
+    """Bound on the rounding error of a chunk's gradient, in ulps: |phi|' (|h| + |y| + h' |phi| |w|).
 
-    h - y cancels where the model is sure, and f = phi' w where large weights meet: both lose digits that the small
-    residual does not show. A weight multiplies it, and costs one more rounding of the residual.
+    h - y cancels where the model is nearly certain, and f = phi' w where large weights cancel: both lose digits, which
+    the small residual does not show. The weight of a row multiplies the bound and adds one rounding of the residual.
     """
     family = predictor.family
     lost = family.magnitude(y, f) + family.variance(f) * (phi.abs() @ w.view(family.outputs, -1).abs().T)

@@ -1,6 +1,4 @@
-"""How many rows there are."""
-
-from __future__ import annotations
+"""Number of rows."""
 
 import torch
 
@@ -10,7 +8,7 @@ from core.kprior.passes.accumulator import ModelAccumulator
 
 
 class Count(ModelAccumulator):
-    """The number of rows, each of which must be the model's."""
+    """The number of rows; checks that each fits the model."""
 
     kind = "count"
     count = 0

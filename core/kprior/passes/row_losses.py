@@ -1,6 +1,4 @@
-"""The loss of each single row, and whether its label is predicted: what audits and membership are made of."""
-
-from __future__ import annotations
+"""The loss of each row, and whether its label is predicted, for audits and membership tests."""
 
 from typing import ClassVar
 
@@ -9,22 +7,22 @@ from torch import Tensor
 
 from core.kprior.data.codec import Tensors
 from core.kprior.data.examples import Data, Examples
-from core.kprior.data.partitioned import accumulate
 from core.kprior.model.families import classes_of
 from core.kprior.model.predictor import Predictor
 from core.kprior.passes.accumulator import ModelAccumulator
+from core.kprior.passes.partitioned import accumulate
 
 CHUNK_ROWS = 2_048
 
 
 class RowLosses(ModelAccumulator):
-    """One loss for each row, in the order of the rows, above the least that its target can have."""
+    """One loss per row, in order, minus the minimum for its target."""
 
     kind = "losses"
     options: ClassVar[tuple[str, ...]] = ("double",)
 
     def __init__(self, predictor: Predictor, w: Tensor, double: bool = False) -> None:
-        """`double` computes losses in double precision, whatever the outputs have."""
+        """`double` computes losses in float64, whatever the precision of the outputs."""
         super().__init__(predictor, w)
         self.double, self.work = double, 2.0 * predictor.size
         self._losses = [torch.zeros(0, dtype=torch.float64 if double else predictor.dtype)]
@@ -37,12 +35,12 @@ class RowLosses(ModelAccumulator):
 
     @property
     def right(self) -> Tensor:
-        """(n,) whether the label is what the model predicts; never for numbers, which have no classes."""
+        """(n,) whether the model predicts the label; always false for numbers, which have no classes."""
         return torch.cat(self._right)
 
     @property
     def accuracy(self) -> float:
-        """The share of rows whose label is predicted; zero for numbers, and of no rows."""
+        """Fraction of rows whose label is predicted; zero for numbers and without rows."""
         return fraction_true(self.right)
 
     @torch.no_grad()
@@ -64,17 +62,17 @@ class RowLosses(ModelAccumulator):
 
 
 def fraction_true(right: Tensor) -> float:
-    """How many of (n,) are true, as a share; zero of none."""
+    """Fraction of (n,) that is true; zero if n is 0."""
     return int(right.sum()) / len(right) if len(right) else 0.0
 
 
 def audit_rows(predictor: Predictor, w: Tensor, rows: Examples) -> RowLosses:
-    """The losses of some rows in double precision, and which of their labels are predicted."""
+    """The losses of rows in float64, and which of their labels are predicted."""
     return accumulate(rows.chunks(CHUNK_ROWS), RowLosses(predictor, w, double=True))
 
 
 def row_losses(predictor: Predictor, w: Tensor, data: Data) -> Tensor:
-    """The loss of each example, above the least that its target can have.
+    """The loss of each example, minus the minimum for its target.
 
     Returns
     -------

@@ -1,6 +1,4 @@
-"""The Hessian of a GLM's rows from a random share of them: no bound follows from it, but a good step."""
-
-from __future__ import annotations
+"""The Hessian of a GLM estimated from a random sample of its rows: good enough for a step, but not for a bound."""
 
 from typing import ClassVar
 
@@ -10,13 +8,13 @@ from torch import Tensor
 from core.kprior.curvature import glm_hessian
 from core.kprior.data.codec import Tensors
 from core.kprior.data.examples import Examples
-from core.kprior.memory.sampling import uniform
+from core.kprior.data.hashing import uniform
 from core.kprior.model.predictor import Predictor
 from core.kprior.passes.accumulator import ModelAccumulator
 
 
 class SampledHessian(ModelAccumulator):
-    """An estimate of sum_i phi_i h'(f_i) phi_i' at the weights w; the same rows whoever reads them."""
+    """An estimate of sum_i phi_i h'(f_i) phi_i' at the weights w; every process samples the same rows."""
 
     kind = "sampled-hessian"
     options: ClassVar[tuple[str, ...]] = ("share", "seed")

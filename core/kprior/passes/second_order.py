@@ -1,21 +1,19 @@
-"""Curvature of rows at given weights, by any backend, and the surrogate: sums that a state carries along."""
-
-from __future__ import annotations
+"""Curvature of rows at given weights, with any backend, and the surrogate: sums that a state stores."""
 
 from typing import ClassVar
 
 from torch import Tensor
 
 from core.kprior.curvature import Curvature, curvature_for
+from core.kprior.curvature.surrogate import Surrogate
 from core.kprior.data.codec import Tensors
 from core.kprior.data.examples import Examples
 from core.kprior.model.predictor import Predictor
-from core.kprior.objective.surrogate import Surrogate
 from core.kprior.passes.accumulator import ModelAccumulator
 
 
 class CurvatureSum(ModelAccumulator):
-    """The curvature of rows, by a backend."""
+    """The curvature of rows, computed by a backend."""
 
     kind = "curvature"
     options: ClassVar[tuple[str, ...]] = ("backend",)

@@ -1,16 +1,14 @@
-"""Solvers: Newton for GLMs while P allows, L-BFGS beyond, Adam for networks.
+"""Solvers: Newton for GLMs whose Hessian fits, L-BFGS for larger ones, Adam for networks.
 
-All take an `Objective` and a start, count their cost, and never hand back weights that are not finite.
+All take an `Objective` and initial weights, count their cost, and never return weights that are not finite.
 """
-
-from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from core.kprior.cost import Cost
 from core.kprior.curvature import Full, is_wide
 from core.kprior.objective.objective import Objective
+from core.kprior.passes.cost import Cost
 from core.kprior.solvers.adam import adam
 from core.kprior.solvers.base import Progress, Solution, Solve, SolverError, Team, Training, Watch
 from core.kprior.solvers.lbfgs import lbfgs
@@ -27,27 +25,10 @@ def solve(
     progress: Progress | None = None,
     watch: Watch | None = None,
 ) -> Solution:
-    """The minimiser of an objective, by the solver that fits it.
+    """Minimise an objective with the solver that fits it, from `start` (P,). Raises SolverError if it finds no minimum.
 
-    Parameters
-    ----------
-    objective
-        K(w).
-    start
-        (P,) weights to begin with.
-    training
-        How a network is trained; the tolerance of Newton's method.
-    cost
-        Counts what is spent.
-    progress
-        Called with a share of 0..1 and a phrase; may raise to stop the work.
-    watch
-        Called after each step of a network's training; True ends it.
-
-    Raises
-    ------
-    SolverError
-        If no finite minimiser can be found.
+    `progress` is called with a fraction in 0..1 and a phrase, and may raise to stop the work. `watch` is called after
+    each step of a network's training; returning True ends the training.
     """
     predictor = objective.predictor
     if not predictor.linear:
@@ -58,6 +39,6 @@ def solve(
         except SolverError:
             if not bool(start.any()):
                 raise
-            # a model that is far too sure has no curvature left to start from; at zero there is all of it
+            # an overconfident model has almost no curvature at its weights; at zero the curvature is largest
             return newton(objective, torch.zeros_like(start), training, cost, progress)
     return lbfgs(objective, start, cost, progress)

@@ -1,17 +1,13 @@
 """Adam on minibatches, for networks."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-
 import torch
 from torch import Tensor
 
-from core.kprior.cost import Cost
 from core.kprior.objective.objective import Objective
 from core.kprior.objective.terms import Batch
+from core.kprior.passes.cost import Cost
 from core.kprior.solvers.base import Progress, Solution, SolverError, Team, Training, Watch
-from core.kprior.solvers.checkpoint import Checkpoint
+from core.kprior.solvers.checkpoint import Checkpoint, Checkpoints
 from core.kprior.solvers.schedule import Schedule
 
 
@@ -23,38 +19,21 @@ def adam(
     progress: Progress | None = None,
     watch: Watch | None = None,
     team: Team | None = None,
-    resume: Checkpoint | None = None,
-    keep: Callable[[Checkpoint], None] | None = None,
+    checkpoints: Checkpoints = Checkpoints(),  # noqa: B008 - immutable
 ) -> Solution:
-    """Adam on minibatches of all terms at once; the learning rate falls when the objective stops falling.
+    """Minimise all terms with Adam on minibatches; the learning rate falls when the objective stops falling.
 
-    The members of a team draw the same minibatches and add up the gradients of their shares: the steps are those of
-    one process, but for rounding and for what dropout draws.
-
-    Parameters
-    ----------
-    objective, start, training, cost, progress, watch
-        As for `solve`.
-    team
-        The processes that take every step together; None for one alone.
-    resume
-        Where another training of the same objective stood after an epoch: this one ends where that would have.
-    keep
-        Called after each epoch with where the training stands.
-
-    Raises
-    ------
-    SolverError
-        If the weights diverge.
+    The members of a team draw the same minibatches and sum the gradients of their parts. The steps are those of a
+    single process, except for rounding errors and the random numbers of dropout. A training that resumes at a
+    checkpoint ends with the same weights as one that was never interrupted.
     """
-    predictor = objective.predictor
+    predictor, resume, keep = objective.predictor, checkpoints.resume, checkpoints.keep
     rank, world = (0, 1) if team is None else (team.rank, team.world)
     if training.batch_size is not None and training.batch_size < 1:
-        raise ValueError("batch_size must be at least 1, or None for all rows")
+        raise ValueError("batch_size must be at least 1, or None for all rows.")
     w = start.clone().requires_grad_()
     terms = [term for term in objective.terms if term.rows()]
-    removals = [(z, c) for z, c in objective.removed if len(z)]
-    rows = sum(term.stands_for() for term in terms) + sum(len(z) for z, _ in removals)
+    rows = sum(term.stands_for() for term in terms)
     steps = 1 if training.batch_size is None else max(1, round(rows / training.batch_size))
     optimizer = torch.optim.Adam([w], lr=training.learning_rate, fused=True)
     generator = torch.Generator().manual_seed(training.seed)
@@ -63,7 +42,7 @@ def adam(
         resume.restore(w, optimizer, generator, schedule, cost)
     with torch.random.fork_rng(devices=[]):
         for epoch in range(0 if resume is None else resume.epoch, training.max_epochs):
-            # dropout draws from the global generator, in each epoch by itself, so that a training can be resumed
+            # dropout uses the global generator, which is seeded in each epoch so that a training can be resumed
             seed = training.seed + rank + world * epoch
             torch.default_generator.manual_seed(seed)  # `torch.manual_seed` takes a hundred times as long
             if w.is_cuda:
@@ -72,7 +51,6 @@ def adam(
                 group["lr"] = schedule.learning_rate(epoch)
             total = 0.0
             streams = [term.minibatches(steps, training.batch_size, generator) for term in terms]
-            removed = [removed_batches(z, c, steps, generator) for z, c in removals]
             for _ in range(steps):
                 loss = objective.smooth_part(w) / world
                 for term, stream in zip(terms, streams, strict=True):
@@ -81,15 +59,9 @@ def adam(
                         continue
                     batch, factor = drawn
                     cost.backward_passes += len(batch[0])
-                    cost.forward_passes += len(batch[0]) if term.mixer is not None else 0
                     z, targets, weight = split_batch(batch, rank, world)
                     f = predictor.outputs_of_encoded(w, z, training=True)
                     loss = loss + factor * term.loss(f, targets, weight)
-                for batches in removed:
-                    z, coefficient, factor = next(batches)
-                    cost.backward_passes += len(z)
-                    f = predictor.outputs_of_encoded(w, z[rank::world], training=True)
-                    loss = loss + factor * (f * coefficient[rank::world]).sum()
                 optimizer.zero_grad()
                 loss.backward()
                 value = loss.detach()
@@ -112,7 +84,7 @@ def adam(
 
 
 def split_batch(batch: Batch, rank: int, world: int) -> Batch:
-    """What one member of a team takes of a minibatch."""
+    """The part of a minibatch that one member of a team processes."""
     if world == 1:
         return batch
     z, targets, weight = batch
@@ -120,17 +92,9 @@ def split_batch(batch: Batch, rank: int, world: int) -> Batch:
 
 
 def require_finite(values: Tensor) -> Tensor:
-    """The values, if all are finite."""
+    """Return the values, or raise if any is not finite."""
     if not bool(values.isfinite().all()):
-        raise SolverError("training diverged: nothing finite is left; lower the learning rate or check the examples")
+        raise SolverError(
+            "The training diverged: not all weights are finite. Lower the learning rate, or check the examples."
+        )
     return values
-
-
-def removed_batches(
-    z: Tensor, coefficient: Tensor, steps: int, generator: torch.Generator
-) -> Iterator[tuple[Tensor, Tensor, float]]:
-    """Minibatches of removed examples, as `Term.minibatches` gives them."""
-    n = len(z)
-    order = torch.randperm(n, generator=generator)
-    for index in order.tensor_split(steps) if steps <= n else (order[i % n, None] for i in range(steps)):
-        yield z[index], coefficient[index], n / len(index)

@@ -1,6 +1,4 @@
-"""What every solver takes and gives."""
-
-from __future__ import annotations
+"""Parameters and results of all solvers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,27 +6,27 @@ from typing import Protocol
 
 from torch import Tensor
 
-from core.kprior.cost import Cost
 from core.kprior.objective.objective import Objective
+from core.kprior.passes.cost import Cost
 
 Progress = Callable[[float, str], None]
-"""Called with a share of 0..1 and a phrase; may raise to stop the work."""
+"""Called with a fraction in 0..1 and a phrase; may raise to stop the work."""
 Watch = Callable[[int, Tensor], bool]
-"""Called with the backward passes so far and a network's weights after each step; True ends the solve."""
+"""Called after each step with the number of backward passes and the weights of a network; True ends the training."""
 
 
 class Team(Protocol):
-    """Processes that take every step of a network's training together, each on its share of the minibatch."""
+    """Processes that take every step of a network's training together, each on its part of the minibatch."""
 
     rank: int
     world: int
 
     def sum(self, values: Tensor) -> Tensor:
-        """The sum of what all of them give, the same in each."""
+        """Sum the values of all processes; every process gets the same result."""
 
 
 class SolverError(ArithmeticError):
-    """A solve that cannot give weights: the message says why in words a person can use.
+    """No weights could be computed. The message says why, and what the user can do.
 
     Examples
     --------
@@ -41,13 +39,13 @@ class SolverError(ArithmeticError):
     ...     train(spec, [broken])
     ... except SolverError as error:
     ...     print(error)
-    the objective is not finite at the start: check the examples for extreme values
+    The objective is not finite at the initial weights. Check the examples for extreme values.
     """
 
 
 @dataclass(frozen=True)
 class Training:
-    """How networks are trained. GLMs have one optimum and need none of this but the tolerance.
+    """Hyperparameters for networks. GLMs have a single optimum and use only the tolerance.
 
     Examples
     --------
@@ -60,28 +58,28 @@ class Training:
 
     learning_rate: float = 0.003
     batch_size: int | None = 256
-    """None: all rows in every step."""
+    """None for all rows in every step."""
     max_epochs: int = 100
     patience: int | None = 5
-    """Rounds of about 20 steps without progress before the learning rate falls to zero; None: at the end only."""
+    """Rounds of about 20 steps without progress before the learning rate falls to zero; None to wait for the end."""
     seed: int = 0
-    warm_start: bool = True
     budget: int = 24_000
-    """Rows that an adaptation with drawn rows may differentiate, whatever the number of examples; three more for each
-    added one, twice as many for a new architecture; of fewer than 3 000 examples eight epochs, but 8 000 at least."""
+    """Gradients of rows that an adaptation with sampled rows may compute, independent of the number of examples. It is
+    increased by three per added example and doubled for a new architecture; with fewer than 3 000 examples it is eight
+    epochs, but at least 8 000."""
     tolerance: float = 1e-12
-    """Newton stops when half the squared decrement, a bound on what is left to gain, is this share of the value."""
+    """Newton stops when half the squared decrement, a bound on the possible gain, is this fraction of the value."""
 
 
 @dataclass(frozen=True)
 class Solution:
-    """Where a solver stopped."""
+    """The result of a solver."""
 
     w: Tensor
     converged: bool
     hessian: Tensor | None = None
-    """The Hessian at (or one quadratic step before) w, where Newton knows it."""
+    """The Hessian at w, or one quadratic step before; only Newton's method provides it."""
 
 
 Solve = Callable[[Objective, Tensor, Training, Cost, Progress | None, Watch | None], Solution]
-"""What `solve` is: from an objective and a start to where it stopped."""
+"""The signature of `solve`."""

@@ -1,28 +1,45 @@
-"""Adam for a number of steps that is known beforehand, with a learning rate that cools over them: networks."""
-
-from __future__ import annotations
+"""Adam for networks with a fixed number of steps, over the last of which the learning rate falls to zero."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from core.kprior.cost import Cost
 from core.kprior.model.regularizers import L2
 from core.kprior.objective.objective import Objective
 from core.kprior.objective.terms import Batch
+from core.kprior.passes.cost import Cost
 from core.kprior.solvers.adam import require_finite
 from core.kprior.solvers.base import Progress, Solution, Training, Watch
 
 LEARNING_RATE = 2e-3
 BATCH_SIZE = 64
 COOLING_FRACTION = 0.7
-"""The fraction of the steps, the last ones, in which the learning rate falls to zero."""
+"""Fraction of the steps, at the end, in which the learning rate falls to zero."""
 WARM_VISITS, WARM_EPOCHS = 48_000, 8
-"""What a warm descent needed on 54 000 images; and no more than so many epochs of few rows."""
+"""Rows that a warm descent needed on 54 000 images, and the maximum number of epochs with few rows."""
 
 StepLoss = Callable[[Tensor], tuple[Tensor, int]]
-"""From weights to the loss of the next minibatch, a mean, and the number of rows that are differentiated."""
+"""Maps weights to the mean loss of the next minibatch and the number of rows whose gradients it needs."""
+
+
+@dataclass(frozen=True)
+class Cooling:
+    """A learning rate that is constant at first and then falls linearly to zero."""
+
+    rate: float = LEARNING_RATE
+    fraction: float = COOLING_FRACTION
+    """Fraction of the steps in which it falls."""
+
+
+@dataclass(frozen=True)
+class MeanPenalty:
+    """R(w) / count: the regularizer next to a mean loss."""
+
+    regularizer: L2
+    count: int
+    """Number of rows that the mean loss represents."""
 
 
 def descend(
@@ -31,48 +48,26 @@ def descend(
     steps: int,
     cost: Cost,
     *,
-    rate: float = LEARNING_RATE,
-    cooling: float = COOLING_FRACTION,
-    regularizer: L2 | None = None,
-    count: int = 1,
+    cooling: Cooling = Cooling(),  # noqa: B008 - immutable
+    penalty: MeanPenalty | None = None,
     progress: Callable[[float], None] | None = None,
     watch: Watch | None = None,
 ) -> Solution:
-    """Take `steps` steps on step_loss(w) + R(w) / count.
+    """Take `steps` steps on step_loss(w) plus the penalty, from `start` (P,).
 
-    Parameters
-    ----------
-    start
-        (P,) weights to begin with.
-    step_loss
-        The loss of the next minibatch, a mean, and how many rows it differentiates.
-    steps
-        Known beforehand: the learning rate falls to zero over the last of them.
-    cost
-        Counts the rows that are differentiated.
-    rate, cooling
-        The learning rate, and the share of the steps in which it falls.
-    regularizer, count
-        R, and the number of rows that the mean loss stands for.
-    progress
-        Called with the share of the steps that are done, now and then.
-    watch
-        Called after each step; True ends the descent.
-
-    Returns
-    -------
-    Solution
-        Not converged if it was told to stop.
+    `step_loss` returns the mean loss of the next minibatch and the number of rows whose gradients it needs. `progress`
+    is called every 16 steps with the fraction of the steps that are done. `watch` is called after each step; if it
+    returns True, the descent ends and has not converged.
     """
     w = start.clone().requires_grad_()
-    optimizer = torch.optim.Adam([w], lr=rate, betas=(0.9, 0.99), fused=True)
+    optimizer = torch.optim.Adam([w], lr=cooling.rate, betas=(0.9, 0.99), fused=True)
     for step in range(steps):
-        optimizer.param_groups[0]["lr"] = rate * min(1.0, (1 - step / steps) / cooling)
+        optimizer.param_groups[0]["lr"] = cooling.rate * min(1.0, (1 - step / steps) / cooling.fraction)
         loss, rows = step_loss(w)
         optimizer.zero_grad()
         loss.backward()
-        if regularizer is not None and w.grad is not None:
-            w.grad += regularizer.gradient(w.detach()) / count
+        if penalty is not None and w.grad is not None:
+            w.grad += penalty.regularizer.gradient(w.detach()) / penalty.count
         optimizer.step()
         cost.backward_passes += rows
         if progress is not None and step % 16 == 15:
@@ -83,7 +78,7 @@ def descend(
 
 
 def warm_visits(count: int) -> int:
-    """Rows that a warm descent visits: all of them once at least.
+    """Number of rows that a warm descent visits: each row at least once.
 
     >>> warm_visits(1_000), warm_visits(54_000), warm_visits(10**6)
     (8000, 54000, 1000000)
@@ -99,7 +94,7 @@ def descend_warm(
     progress: Progress | None = None,
     watch: Watch | None = None,
 ) -> Solution:
-    """Go on from weights that are nearly right, on all rows: a solver of networks."""
+    """Train a network on all rows from weights that are nearly optimal."""
     [term], count = objective.terms, objective.terms[0].rows()
     steps = max(1, warm_visits(count) // BATCH_SIZE)
     generator = torch.Generator().manual_seed(training.seed)
@@ -123,7 +118,5 @@ def descend_warm(
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(training.seed)  # dropout draws from the global generator
-        regularizer = L2(objective.delta, objective.linear)
-        return descend(
-            start, step_loss, steps, cost, regularizer=regularizer, count=count, progress=report, watch=watch
-        )
+        penalty = MeanPenalty(L2(objective.delta, objective.linear), count)
+        return descend(start, step_loss, steps, cost, penalty=penalty, progress=report, watch=watch)

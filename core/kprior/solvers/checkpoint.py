@@ -1,31 +1,32 @@
-"""A network's training between two epochs, so that it can go on elsewhere as if it had never stopped."""
+"""The state of a network's training between two epochs, with which another process can continue it exactly."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor
 
-from core.kprior.cost import Cost
 from core.kprior.data.codec import pack, unpack
+from core.kprior.passes.cost import Cost
 from core.kprior.solvers.schedule import Schedule
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """All that the epochs to come depend on, but for the data."""
+    """Everything that the remaining epochs depend on, except the data."""
 
     epoch: int
-    """How many are done."""
+    """Number of completed epochs."""
     w: Tensor
     first: Tensor
-    """Adam's mean of gradients."""
+    """Adam's running mean of gradients."""
     second: Tensor
-    """Adam's mean of their squares."""
+    """Adam's running mean of squared gradients."""
     step: int
     draws: Tensor
-    """Where the random numbers of the minibatches stand."""
+    """State of the minibatches' random generator."""
     schedule: dict[str, float]
     cost: Cost
 
@@ -46,7 +47,7 @@ class Checkpoint:
     def restore(
         self, w: Tensor, optimizer: torch.optim.Optimizer, generator: torch.Generator, schedule: Schedule, cost: Cost
     ) -> None:
-        """Put everything where it was."""
+        """Restore this state."""
         with torch.no_grad():
             w.copy_(self.w)
         step = torch.tensor(float(self.step))
@@ -64,3 +65,13 @@ class Checkpoint:
         header, tensors = unpack(data)
         parts = (header["epoch"], tensors["w"], tensors["first"], tensors["second"], header["step"], tensors["draws"])
         return cls(*parts, header["schedule"], Cost(**header["cost"]))
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """Where a training resumes, and what receives its checkpoints."""
+
+    resume: Checkpoint | None = None
+    """State of another training of the same objective after an epoch."""
+    keep: Callable[[Checkpoint], None] | None = None
+    """Called after each epoch."""

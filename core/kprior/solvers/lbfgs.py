@@ -1,12 +1,10 @@
 """L-BFGS, for GLMs whose Hessian is too large."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 
-from core.kprior.cost import Cost
 from core.kprior.objective.objective import Objective
+from core.kprior.passes.cost import Cost
 from core.kprior.solvers.base import Progress, Solution, SolverError
 
 
@@ -33,7 +31,7 @@ def lbfgs(objective: Objective, start: Tensor, cost: Cost, progress: Progress | 
         optimizer.step(closure)
         value, gradient, _ = objective.evaluate(w.detach(), cost)
         if not bool(w.isfinite().all()) or not bool(gradient.isfinite().all()):
-            raise SolverError("the objective is not finite: check the examples for extreme values")
+            raise SolverError("The objective is not finite. Check the examples for extreme values.")
         if float(gradient.abs().max()) <= tolerance:
             return Solution(w.detach(), True)
         if value >= last - 1e-14 * abs(last):

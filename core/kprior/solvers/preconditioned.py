@@ -1,10 +1,8 @@
-"""L-BFGS with a preconditioner, for wide GLMs: most steps cost one pass for the gradient.
+"""L-BFGS with a preconditioner, for wide GLMs: most steps need a single pass, for the gradient.
 
-Passes are float32 until the gradient seems small enough; then a careful one tells. The pairs (s, y) of earlier steps
-are kept as long as the solve goes on, and a gradient that is known at the start gives the first of them for nothing.
+Passes use float32 until the gradient seems small enough; then a careful pass in float64 decides. The pairs (s, y) of
+earlier steps are kept during the whole solve; if the initial gradient is known, the first pair needs no extra pass.
 """
-
-from __future__ import annotations
 
 import math
 from collections.abc import Callable
@@ -13,20 +11,20 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 Inverse = Callable[[Tensor], Tensor]
-"""About the inverse of a Hessian, as a function of a vector."""
+"""Approximate inverse of a Hessian, as a function of a vector."""
 MAX_PAIRS = 20
 MAX_RISE = 0.3
-"""A step is too long if the objective rises at its end by this fraction of how it fell at its start."""
+"""A step is too long if the slope at its end exceeds this fraction of the initial descent."""
 CONTRACTION = 0.3
-"""What a preconditioned step usually leaves of a gradient."""
+"""Fraction of the gradient that usually remains after a preconditioned step."""
 MAX_TRIES = 20
 FIRST_PRECISION_CHECK = 8
-"""Passes before the first check whether float32 limits the progress; each further one waits twice as long."""
+"""Passes before the first check whether float32 limits the progress; the interval doubles after each check."""
 
 
 @dataclass(frozen=True)
 class ValueAndGradient:
-    """Value and gradient of the objective at some weights."""
+    """Value and gradient of the objective at given weights."""
 
     value: float
     gradient: Tensor
@@ -34,18 +32,18 @@ class ValueAndGradient:
 
 
 Evaluate = Callable[[Tensor, bool], ValueAndGradient]
-"""One pass: at weights, careful or not."""
+"""One pass at given weights, careful or not."""
 
 
 @dataclass
 class Pairs:
-    """Steps and what they changed of the gradient, newest last."""
+    """Steps and the changes of the gradient along them, newest last."""
 
     steps: list[Tensor] = field(default_factory=list)
     changes: list[Tensor] = field(default_factory=list)
 
     def add(self, step: Tensor, change: Tensor) -> None:
-        """Keep a pair, if it shows curvature."""
+        """Store a pair if it has positive curvature."""
         s, y = step.float(), change.float()
         if float(s @ y) > max(1e-10 * float(s.norm()) * float(y.norm()), 1e-30):
             self.steps.append(s)
@@ -53,7 +51,7 @@ class Pairs:
             del self.steps[:-MAX_PAIRS], self.changes[:-MAX_PAIRS]
 
     def direction(self, gradient: Tensor, inverse: Inverse) -> Tensor:
-        """Minus the inverse Hessian, as the pairs know it, times the gradient."""
+        """The descent direction: minus the inverse Hessian, as estimated from the pairs, times the gradient."""
         q, used = gradient.float(), []
         for s, y in zip(reversed(self.steps), reversed(self.changes), strict=True):
             rho = 1 / float(s @ y)
@@ -71,56 +69,47 @@ class Pairs:
 
 
 @dataclass(frozen=True)
+class DescentProblem:
+    """The objective and its preconditioner."""
+
+    evaluate: Evaluate
+    """One pass: value and gradient at weights, careful or not."""
+    inverse: Inverse
+    """The preconditioner."""
+    project: Callable[[Tensor], Tensor]
+    """Removes directions that change no prediction."""
+    saturated: Callable[[Tensor, Tensor], bool] = lambda w, gradient: False
+    """Whether only the penalty matters at given weights and gradient, so that no curvature leads back from there."""
+
+
+@dataclass(frozen=True)
 class Descent:
-    """Where a descent is."""
+    """The result of a descent."""
 
     w: Tensor
     evaluation: ValueAndGradient
     passes: int
     stopped: bool
-    """Whether the rule said so; else no way down was found, or the passes were spent."""
+    """Whether the stopping rule was met; else no descent was found, or the passes were used up."""
 
 
 def preconditioned_lbfgs(
-    evaluate: Evaluate,
+    problem: DescentProblem,
     w: Tensor,
-    inverse: Inverse,
-    project: Callable[[Tensor], Tensor],
     *,
     near: Callable[[Tensor, Tensor], float],
     enough: Callable[[Tensor, ValueAndGradient], bool] | None,
     start: Tensor | None = None,
     max_passes: int = 300,
     report: Callable[[int, float], None] | None = None,
-    saturated: Callable[[Tensor, Tensor], bool] = lambda w, gradient: False,
 ) -> Descent:
-    """Go down until the gradient is small enough and, if there is such a rule, a careful pass agrees.
+    """Minimise until the gradient is small enough and, if `enough` is given, a careful pass confirms it.
 
-    Parameters
-    ----------
-    evaluate
-        One pass: value and gradient at weights, careful or not.
-    w
-        (P,) weights to begin with.
-    inverse
-        The preconditioner.
-    project
-        Takes away directions that change no prediction.
-    near
-        From weights and gradient to how far it still is, 1 being near enough. It may grow more demanding after a
-        careful pass that was not enough.
-    enough
-        Whether what a careful pass found will do; None: no such pass is made.
-    start
-        The gradient at w, if it is known: it saves a pass.
-    max_passes
-        Passes at most.
-    report
-        Hears of each step: the passes so far, and how far it still is.
-    saturated
-        Says of weights and gradient that nothing but the penalty has a say there: a long way back, and no curvature to
-        go it by.
+    `near` maps weights and gradient to the remaining distance, where 1 is near enough; it may become stricter after a
+    careful pass that did not suffice. `enough` judges the result of a careful pass. `start` is the gradient at w if it
+    is known, which saves a pass. `report` is called at each step with the number of passes and the remaining distance.
     """
+    evaluate = problem.evaluate
     pairs, careful, passes, checked = Pairs(), False, 0, 0
     current = ValueAndGradient(math.inf, start) if start is not None else None
     if current is None:
@@ -135,28 +124,26 @@ def preconditioned_lbfgs(
                 return Descent(w, current, passes, True)
             if not current.careful and passes < max_passes:
                 rough, current, passes = current, evaluate(w, True), passes + 1
-                careful = careful or near(w, rough.gradient - current.gradient) > 0.25  # float32 is too rough for this
+                careful = careful or near(w, rough.gradient - current.gradient) > 0.25  # float32 is not precise enough
             if current.careful and enough(w, current):
                 return Descent(w, current, passes, True)
         if passes >= max_passes:
             return Descent(w, current, passes, False)
-        # where one step should do, its pass is the careful one
+        # if one step should suffice, its pass is the careful one
         closer = careful or (enough is not None and unseen and distance * CONTRACTION <= 1)
-        step, found, tries = line_search(
-            evaluate, w, current, pairs, inverse, project, closer, max_passes - passes, saturated
-        )
+        step, found, tries = line_search(problem, w, current, pairs, closer, max_passes - passes)
         passes += tries
         if found is None:
             if careful or passes >= max_passes:
                 return Descent(w, current, passes, False)
-            # float32 sees no way down: evaluate carefully
+            # no descent in float32: evaluate carefully
             careful, pairs, unseen = True, Pairs(), False
             current, passes = evaluate(w, True), passes + 1
             continue
         stalls = not found.careful and float(found.gradient.norm()) > 0.7 * float(current.gradient.norm())
         w, current, unseen = w + step, found, False
         if stalls and enough is not None and passes >= FIRST_PRECISION_CHECK + 2 * checked and passes < max_passes:
-            # slow going may be the problem's fault, or that of float32: whose, a careful pass tells
+            # slow progress is due to the problem or to float32; a careful pass distinguishes them
             rough, current, passes = current, evaluate(w, True), passes + 1
             careful, checked = (
                 float((rough.gradient - current.gradient).norm()) > 0.25 * float(current.gradient.norm()),
@@ -167,34 +154,26 @@ def preconditioned_lbfgs(
 
 
 def line_search(
-    evaluate: Evaluate,
-    w: Tensor,
-    current: ValueAndGradient,
-    pairs: Pairs,
-    inverse: Inverse,
-    project: Callable[[Tensor], Tensor],
-    careful: bool,
-    max_passes: int,
-    saturated: Callable[[Tensor, Tensor], bool],
+    problem: DescentProblem, w: Tensor, current: ValueAndGradient, pairs: Pairs, careful: bool, max_passes: int
 ) -> tuple[Tensor, ValueAndGradient | None, int]:
-    """One step, value and gradient there, and the passes it took.
+    """Take one step; returns the step, value and gradient at its end, and the number of passes.
 
-    The whole step is taken if the slope there is not steeply up (the objective is convex: then it went down) and the
-    value, where one is known, not higher; else the secant says where to try next.
+    The full step is taken if the slope at its end is not steep (the objective is convex, so it has decreased) and the
+    value, if it is known, is not higher; otherwise a secant gives the next trial.
     """
-    d = project(pairs.direction(current.gradient, inverse))
+    d = problem.project(pairs.direction(current.gradient, problem.inverse))
     if not float(current.gradient @ d) < 0 and pairs.steps:
         pairs.steps.clear()
         pairs.changes.clear()
-        d = project(pairs.direction(current.gradient, inverse))
+        d = problem.project(pairs.direction(current.gradient, problem.inverse))
     before, t = float(current.gradient @ d), 1.0
     if not before < 0:
         return d, None, 0
     for tries in range(1, min(MAX_TRIES, max_passes) + 1):
-        found = evaluate(w + t * d, careful)
+        found = problem.evaluate(w + t * d, careful)
         after = float(found.gradient @ d)
         fine = math.isfinite(found.value) and math.isfinite(after)
-        if fine and after > 0 and tries <= 6 and saturated(w + t * d, found.gradient):
+        if fine and after > 0 and tries <= 6 and problem.saturated(w + t * d, found.gradient):
             t *= 0.3
             continue
         if fine and after <= -MAX_RISE * before and found.value <= current.value + 1e-6 * abs(current.value):
@@ -205,14 +184,14 @@ def line_search(
 
 
 def no_projection(v: Tensor) -> Tensor:
-    """For models whose weights all matter."""
+    """The projection of models in which all directions change predictions."""
     return v
 
 
 def project_gauge(outputs: int) -> Callable[[Tensor], Tensor]:
-    """Takes away what is the same for all classes of a softmax: the optimum has none of it.
+    """Subtract the mean over the classes of a softmax, which is zero at the optimum.
 
-    No preconditioner knows that direction, in which nothing but the penalty has curvature.
+    Only the penalty has curvature in that direction, so no preconditioner covers it.
     """
 
     def project(v: Tensor) -> Tensor:

@@ -1,6 +1,4 @@
-"""When a learning rate falls, and when a training ends."""
-
-from __future__ import annotations
+"""The learning-rate schedule, which also decides when a training ends."""
 
 import math
 
@@ -8,29 +6,29 @@ from core.kprior.solvers.base import Training
 
 
 class Schedule:
-    """A constant learning rate while the objective falls, then a straight line down to zero, then the end.
+    """A learning rate that is constant while the objective falls, and then falls linearly to zero.
 
-    The descent takes a tenth of what came before: Adam at a constant rate ends wherever its noise has just taken it.
+    The fall takes a tenth of the epochs before it. At a constant rate, Adam's last weights would be noisy.
     """
 
     def __init__(self, training: Training, steps: int) -> None:
         self.rate, self.patience = training.learning_rate, training.patience
         self.round = max(1, 20 // steps)
-        """Epochs whose mean objective is compared: minibatch noise should not end a solve."""
+        """Number of epochs whose mean objective is compared, so that minibatch noise does not end the training."""
         self.descent = math.ceil(training.max_epochs / 1.1)
-        """The epoch in which the rate begins to fall; earlier if progress ends before."""
+        """Epoch in which the rate begins to fall, unless progress ends earlier."""
         self.end = training.max_epochs
         self.stalled = False
         self._sum, self._seen, self._best, self._waited = 0.0, 0, math.inf, 0
 
     def learning_rate(self, epoch: int) -> float:
-        """The rate in an epoch, counted from zero."""
+        """The learning rate in an epoch, counted from zero."""
         if epoch < self.descent:
             return self.rate
         return self.rate * (self.end - epoch) / (self.end - self.descent + 1)
 
     def over(self, epoch: int, value: float) -> bool:
-        """Take an epoch's mean objective; True after the last one."""
+        """Record the mean objective of an epoch; returns whether the training is over."""
         if self.patience is not None and epoch < self.descent and self._stalls(value):
             self.stalled = True
             self.descent = epoch + 1

@@ -1,25 +1,23 @@
-"""From weights that somebody else found to a first state: one pass measures the examples there."""
-
-from __future__ import annotations
+"""The first state of a model with imported weights: one pass measures the examples there."""
 
 import torch
 from torch import Tensor
 
+from core.kprior.adaptation.result import Result
 from core.kprior.certificate.dense import certify_anchored, is_dense
-from core.kprior.cost import Cost
 from core.kprior.curvature import glm_hessian, is_wide
 from core.kprior.data.examples import Data
-from core.kprior.memory.memory import MemoryPolicy
+from core.kprior.memory.memory import MemoryChoice, MemoryPolicy
 from core.kprior.model.encoders import TableEncoder
 from core.kprior.model.gauge import shift_directions, without_shift
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2, regularizer_of
 from core.kprior.model.spec import Spec
-from core.kprior.passes.measurement import measure
+from core.kprior.passes.cost import Cost
 from core.kprior.passes.moments import fit_encoder
-from core.kprior.result import Result
 from core.kprior.solvers import SolverError, Training
 from core.kprior.state import State
+from core.kprior.state.measurement import measure
 
 
 def adopt(
@@ -33,27 +31,27 @@ def adopt(
     policy: MemoryPolicy | None = None,
     device: torch.device | str = "cpu",
 ) -> Result:
-    """The state of a model at given weights, which nobody says are an optimum: what its gradient lacks is carried.
+    """The state of a model at given weights, which need not be an optimum: the state includes their gradient.
 
     Parameters
     ----------
     spec
         {"input": ..., "target": ..., "architecture": ..., "regularizer": ...}.
     w
-        (P,) the weights, as `Predictor` takes them.
+        (P,) the weights, in the order of `Predictor`.
     data
-        All examples that the model stands for.
+        All examples that the model represents.
     count
-        How many they are.
+        Number of these examples.
     units
-        Mean and scale of a table's number columns, in which the weights are; without them, those that the data give,
-        by one more pass.
+        Mean and scale of the number columns of a table, which the weights refer to; by default, those of the data,
+        which takes one more pass.
     training
-        Whose seed chooses, where chance decides.
+        Its seed is used for random selections.
     policy
-        How much of the data the state remembers, and which examples.
+        How many examples the state remembers, and which.
     device
-        Where the model lives.
+        The device of the model.
 
     Returns
     -------
@@ -63,7 +61,7 @@ def adopt(
     Raises
     ------
     ValueError
-        If the weights or units are not those of such a model, or there are no rows.
+        If the weights or units do not fit the model, or there are no rows.
     SolverError
         If the examples have no finite loss at these weights.
 
@@ -93,12 +91,12 @@ def adopt(
         w = without_shift(w, shift_directions(predictor, regularizer.delta))
         dense = predictor.linear and not is_wide(predictor)
         near = sample_hessian(predictor, regularizer, w, data, count) if dense else None
-        arguments = (predictor, regularizer, w, data, policy.size(count), policy, "full" if dense else None, cost)
-        measured = measure(*arguments, seed=training.seed, near=near)
+        choice = MemoryChoice(policy, policy.size(count), training.seed)
+        measured = measure(predictor, regularizer, w, data, choice, "full" if dense else None, cost, near)
         if measured.count == 0:
-            raise ValueError("there is nothing that the weights could be measured on: no examples")
+            raise ValueError("There are no examples to measure the weights on.")
         if not measured.anchor.finite:
-            raise SolverError("the examples have no finite loss at these weights: are they this model's?")
+            raise SolverError("The examples have no finite loss at these weights. Do the weights belong to this model?")
         found = (measured.anchor, measured.memory, measured.count, measured.surrogate, measured.last_layer)
         state = State(predictor, regularizer, spec["regularizer"].copy(), w, *found)
         bounded = is_dense(state) and measured.anchor.smallest > 0
@@ -107,30 +105,30 @@ def adopt(
 
 
 def check_weights(predictor: Predictor, w: Tensor) -> Tensor:
-    """The weights in the predictor's precision; ValueError if they are not its own."""
+    """The weights in the predictor's precision; raises ValueError if they do not fit it."""
     if w.shape != (predictor.size,):
-        raise ValueError(f"{w.numel()} weights are given; this model has {predictor.size}")
+        raise ValueError(f"This model has {predictor.size} weights, but {w.numel()} were given.")
     w = w.to(predictor.device, predictor.dtype)
     if not bool(w.isfinite().all()):
-        raise ValueError("a weight is not a finite number")
+        raise ValueError("A weight is not a finite number.")
     return w
 
 
 def set_units(predictor: Predictor, mean: Tensor, scale: Tensor) -> None:
-    """Measure a table's numbers in given units; ValueError if there are no such."""
+    """Set the units of the number columns of a table; raises ValueError if they do not fit."""
     encoder = predictor.encoder
     if not isinstance(encoder, TableEncoder):
-        raise ValueError("only the number columns of a table have units")
+        raise ValueError("Only the number columns of a table have units.")
     if mean.shape != encoder.mean.shape or scale.shape != encoder.scale.shape:
-        raise ValueError(f"units must be given for each of the {len(encoder.mean)} number columns")
+        raise ValueError(f"Units must be given for each of the {len(encoder.mean)} number columns.")
     if not bool(mean.isfinite().all()) or not bool((scale > 0).all()) or not bool(scale.isfinite().all()):
-        raise ValueError("means must be finite, and scales finite and above 0")
+        raise ValueError("Means must be finite, and scales must be finite and above 0.")
     encoder.mean.copy_(mean)
     encoder.scale.copy_(scale)
 
 
 def sample_hessian(predictor: Predictor, regularizer: L2, w: Tensor, data: Data, count: int) -> Tensor | None:
-    """A Hessian of about these weights, from the first chunk: without any, leverages would take a pass of their own."""
+    """An estimate of the Hessian from the first chunk; without it, leverages would take a pass of their own."""
     some = next(iter(data), None)
     if some is None or len(some) == 0:
         return None

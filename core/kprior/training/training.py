@@ -1,32 +1,53 @@
-"""Training from scratch (Batch), and the one pass that makes a version's state complete."""
+"""Training from scratch, and the pass that completes the state of a version."""
 
-from __future__ import annotations
-
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 
-from core.kprior.adaptation.dense import hessian_of
+from core.kprior.adaptation.result import Result
 from core.kprior.certificate.certified_removal import CertifiedRemoval
 from core.kprior.certificate.dense import certify_anchored, is_dense
-from core.kprior.cost import Cost
 from core.kprior.curvature import backend_for, is_wide
-from core.kprior.data.encoded import EncodedData
 from core.kprior.data.examples import Data
-from core.kprior.memory.memory import MemoryPolicy
+from core.kprior.memory.memory import MemoryChoice, MemoryPolicy
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import regularizer_of
 from core.kprior.model.spec import Spec
 from core.kprior.objective.objective import Objective
 from core.kprior.objective.terms import Term
 from core.kprior.objective.transfer import transplant
-from core.kprior.passes.measurement import choose_memory, measure
+from core.kprior.passes.cost import Cost
+from core.kprior.passes.encoded import EncodedData
 from core.kprior.passes.moments import fit_encoder, initial_weights_from
-from core.kprior.result import Result
 from core.kprior.solvers import Progress, Solve, Training, Watch, solve
 from core.kprior.solvers.budget import descend_warm
 from core.kprior.state import State
+from core.kprior.state.anchor import hessian_of
+from core.kprior.state.measurement import choose_memory, measure
 from core.kprior.training.wide import MAX_NEWTON_WORK, descends_by_gradients, train_by_gradients
+
+
+@dataclass(frozen=True)
+class Predecessor:
+    """An earlier state of the same model."""
+
+    state: State
+    """Its encoder is used, and its perturbation, so that weights have the same meaning in both models."""
+    warm: bool = False
+    """Continue a network from its weights, by a shorter descent."""
+
+
+@dataclass(frozen=True)
+class Execution:
+    """Where a training runs, and what observes it."""
+
+    device: torch.device | str = "cpu"
+    progress: Progress | None = None
+    """Called with a fraction from 0 to 1 and a phrase; may raise to stop the work."""
+    watch: Watch | None = None
+    """Called with the backward passes so far and the weights of a network after each step; True ends the training."""
+    solver: Solve = solve
+    """May solve elsewhere."""
 
 
 def train(
@@ -36,13 +57,9 @@ def train(
     training: Training | None = None,
     policy: MemoryPolicy | None = None,
     curvature: str | None = "auto",
-    encoder_of: State | None = None,
-    start: State | None = None,
+    predecessor: Predecessor | None = None,
     certified_removal: CertifiedRemoval | None = None,
-    device: torch.device | str = "cpu",
-    progress: Progress | None = None,
-    watch: Watch | None = None,
-    solver: Solve = solve,
+    execution: Execution = Execution(),  # noqa: B008 - immutable
 ) -> Result:
     """Minimise sum_i l(y_i, f_i(w)) + R(w) over all of `data`   (paper, Eq. 1).
 
@@ -51,28 +68,20 @@ def train(
     spec
         {"input": ..., "target": ..., "architecture": ..., "regularizer": ...}.
     data
-        Chunks of examples, readable more than once.
+        Chunks of examples, which can be read more than once.
     training
-        How a network is trained; its seed is everybody's.
+        Options of the training of networks; all models use its seed.
     policy
-        How much of the data the state remembers, and which examples.
+        How many examples the state remembers, and which.
     curvature
-        The name of a backend (`core.kprior.curvature`); None for none. "auto" takes the one that suits a GLM, and none
-        for networks, whose default method has no use for it.
-    encoder_of
-        An earlier state whose encoder is taken over, and its perturbation, so that both mean the same by a weight.
-    start
-        A network from which a shorter descent goes on, with its encoder.
+        The name of a backend (`core.kprior.curvature`), or None. "auto" chooses a backend for a GLM, and none for a
+        network, whose adaptation does not use it.
+    predecessor
+        An earlier state whose encoder is used, and whether a network continues from its weights.
     certified_removal
-        With it the objective is perturbed, so that removals from it can be certified (GLMs).
-    device
-        Where the model lives.
-    progress
-        Called with a share of 0..1 and a phrase; may raise to stop the work.
-    watch
-        Called with the backward passes so far and the weights of a network after each step; True ends the training.
-    solver
-        May solve elsewhere.
+        Perturb the objective of a GLM, so that removals can be certified.
+    execution
+        Device, callbacks and solver.
 
     Returns
     -------
@@ -82,9 +91,9 @@ def train(
     Raises
     ------
     ValueError
-        If the spec is none, rows are not the model's, or there are none.
+        If the spec is invalid, rows do not fit the model, or there are no rows.
     SolverError
-        If no weights can be given.
+        If the solver finds no finite weights.
 
     Examples
     --------
@@ -94,24 +103,25 @@ def train(
     >>> spec |= {"architecture": {"kind": "linear"}, "regularizer": {"kind": "l2", "delta": 1.0}}
     >>> x = torch.arange(6.0)[:, None]
     >>> data = Examples(torch.arange(6), x, 3 * x + 1)
-    >>> [round(weight, 4) for weight in train(spec, data.chunks(4)).state.w.tolist()]  # a slope, shrunk, and a bias
+    >>> [round(weight, 4) for weight in train(spec, data.chunks(4)).state.w.tolist()]  # a shrunk slope, and a bias
     [2.8378, 1.4054]
     """
     training, policy = training or Training(), policy or MemoryPolicy()
-    encoder_of = encoder_of or start
+    before = None if predecessor is None else predecessor.state
+    solver, progress = execution.solver, execution.progress
     cost = Cost()
     with cost.timed():
-        predictor = Predictor(spec, training.seed, device)
-        if encoder_of is None:
+        predictor = Predictor(spec, training.seed, execution.device)
+        if before is None:
             fit_encoder(predictor.encoder, data)
             cost.data_passes += len(predictor.encoder.state_dict()) > 0
         else:
-            predictor.encoder.load_state_dict(encoder_of.predictor.encoder.state_dict())
+            predictor.encoder.load_state_dict(before.predictor.encoder.state_dict())
         regularizer = regularizer_of(spec["regularizer"], predictor)
         if certified_removal is not None:
-            before = None if encoder_of is None else encoder_of.regularizer.linear
-            same = before is not None and before.shape == (predictor.size,)
-            regularizer = replace(regularizer, linear=before if same else certified_removal.draw_noise(predictor))
+            noise = None if before is None else before.regularizer.linear
+            same = noise is not None and noise.shape == (predictor.size,)
+            regularizer = replace(regularizer, linear=noise if same else certified_removal.draw_noise(predictor))
         if descends_by_gradients(predictor, regularizer, curvature):
             encoded = EncodedData(predictor, data)
             if is_wide(predictor) or encoded.count_rows() * predictor.size**2 > MAX_NEWTON_WORK:
@@ -127,30 +137,21 @@ def train(
             del encoded
         w = predictor.initial_weights()
         if not predictor.linear:
-            # a network ends near where it began: what it shall be like
+            # A network ends near its initial weights, so these are the ones that its penalty favours.
             w = initial_weights_from(predictor, data) if regularizer.toward is None else regularizer.toward.clone()
             cost.data_passes += regularizer.toward is None and not predictor.family.classifies
-            if start is not None:
-                w, solver = transplant(start, predictor, w), descend_warm
+            if predecessor is not None and predecessor.warm:
+                w, solver = transplant(predecessor.state, predictor, w), descend_warm
         term = Term(predictor, data, past=True)
         objective = Objective(predictor, regularizer.delta, regularizer.slope(), [term])
         count = term.rows()
         cost.data_passes += not term.cached
         if count == 0:
-            raise ValueError("there is nothing to train on: no examples")
-        solution = solver(objective, w, training, cost, progress, watch)
-        measured = measure(
-            predictor,
-            regularizer,
-            solution.w,
-            data,
-            policy.size(count),
-            policy,
-            backend_for(predictor, curvature),
-            cost,
-            seed=training.seed,
-            near=solution.hessian,
-        )
+            raise ValueError("There are no examples to train on.")
+        solution = solver(objective, w, training, cost, progress, execution.watch)
+        choice = MemoryChoice(policy, policy.size(count), training.seed)
+        kind = backend_for(predictor, curvature)
+        measured = measure(predictor, regularizer, solution.w, data, choice, kind, cost, solution.hessian)
         found = (measured.anchor, measured.memory, count, measured.surrogate, measured.last_layer)
         state = State(predictor, regularizer, spec["regularizer"].copy(), solution.w, *found)
         certificate = certify_anchored(state, measured.rows) if is_dense(state) else None
@@ -158,18 +159,18 @@ def train(
 
 
 def reselect(state: State, data: Data, policy: MemoryPolicy, seed: int = 0) -> Result:
-    """Choose memory anew by a pass over all the data a state stands for. The weights stay; the anchor moves to them.
+    """Select the memory anew, by a pass over all examples. The weights stay, and the anchor moves to them.
 
     Parameters
     ----------
     state
-        The state whose memory is chosen.
+        The state whose memory is selected.
     data
-        All examples that it stands for.
+        All examples that it represents.
     policy
-        How many, and which.
+        How many examples it remembers, and which.
     seed
-        Of the choice, where chance decides.
+        Seed of random selections.
 
     Returns
     -------
@@ -191,26 +192,13 @@ def reselect(state: State, data: Data, policy: MemoryPolicy, seed: int = 0) -> R
     """
     cost = Cost()
     with cost.timed():
-        size, generation = policy.size(state.count), state.memory.generation + 1
+        choice = MemoryChoice(policy, policy.size(state.count), seed, state.memory.generation + 1)
         if is_wide(state.predictor):
-            arguments = (state.predictor, state.anchor.w, data, size, policy, cost)
-            memory, rows, _ = choose_memory(*arguments, seed=seed, generation=generation)
+            memory, rows, _ = choose_memory(state.predictor, state.anchor.w, data, choice, cost)
             return Result(replace(state, memory=memory), rows, cost, True)
         kind = None if state.curvature is None else state.curvature.kind
         near = hessian_of(state.predictor, state.regularizer, state.anchor) if is_dense(state) else None
-        measured = measure(
-            state.predictor,
-            state.regularizer,
-            state.w,
-            data,
-            size,
-            policy,
-            kind,
-            cost,
-            seed=seed,
-            generation=generation,
-            near=near,
-        )
+        measured = measure(state.predictor, state.regularizer, state.w, data, choice, kind, cost, near)
         state = replace(
             state,
             anchor=measured.anchor,

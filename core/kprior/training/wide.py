@@ -1,47 +1,45 @@
-"""Training GLMs of many weights by passes for the gradient alone: optima of growing samples, then all rows."""
-
-from __future__ import annotations
+"""Training of GLMs with many weights by gradient passes: optima of growing samples, then all rows."""
 
 import math
 from dataclasses import replace
 
 import torch
 
-from core.kprior.adaptation.dense import AnchoredModel
-from core.kprior.anchor import Anchor
+from core.kprior.adaptation.result import Result
+from core.kprior.certificate.anchored_model import AnchoredModel
 from core.kprior.certificate.certificate import Certificate
 from core.kprior.certificate.dense import certificate_of
-from core.kprior.cost import Cost
+from core.kprior.certificate.wide_objective import WideObjective, WideSolution, descent_reporter
 from core.kprior.curvature import Curvature, glm_hessian, is_wide
 from core.kprior.curvature.estimate import estimate_curvature, estimate_inverse, sample_fraction
 from core.kprior.curvature.row_space import has_few_rows
-from core.kprior.data.encoded import EncodedData
 from core.kprior.data.examples import concatenate
-from core.kprior.memory.memory import MemoryPolicy
+from core.kprior.memory.memory import MemoryChoice, MemoryPolicy
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2
 from core.kprior.model.spec import Spec
-from core.kprior.objective.wide import WideObjective, WideSolution, descent_reporter
-from core.kprior.passes.measurement import choose_memory, measure
-from core.kprior.result import Result
+from core.kprior.passes.cost import Cost
+from core.kprior.passes.encoded import EncodedData
 from core.kprior.solvers import Progress, SolverError, Training
 from core.kprior.state import State
+from core.kprior.state.anchor import Anchor
+from core.kprior.state.measurement import choose_memory, measure
 
 MAX_NEWTON_WEIGHTS, MAX_NEWTON_WORK = 200, 4e9
-"""Weights, or multiplications of one pass, up to which training gathers a Hessian in every step."""
+"""Number of weights, or of multiplications in a pass, up to which training computes a Hessian in every step."""
 TOLERANCE = 0.005
-"""The relative bound that training by gradients ends with."""
+"""The relative bound at which training by gradients ends."""
 MIN_SAMPLE_ROWS = 4_000
-"""Of the first sample of a training."""
+"""The smallest first sample."""
 SAMPLE_GROWTH = 4
 MAX_STAGES = 10
-"""Of few rows: their curvature is taken anew where each stage ended."""
+"""The maximum number of stages for few rows; each stage uses the curvature at the end of the previous one."""
 SAMPLE_TOLERANCE = 2.0
-"""How many times the sample's own uncertainty its optimum may be off."""
+"""Tolerance of a sample's optimum, as a multiple of the uncertainty of the sample."""
 
 
 def descends_by_gradients(predictor: Predictor, regularizer: L2, curvature: str | None) -> bool:
-    """Whether a GLM has so many weights that its gradient alone is descended along."""
+    """Whether a GLM has so many weights that training uses gradients alone."""
     penalised = bool((regularizer.delta > 0).any())
     large = is_wide(predictor) or predictor.size > MAX_NEWTON_WEIGHTS
     return predictor.linear and large and curvature == "auto" and penalised
@@ -57,13 +55,13 @@ def train_by_gradients(
     cost: Cost,
     progress: Progress | None,
 ) -> Result:
-    """Train a GLM by passes for the gradient alone; where its Hessian fits, it is gathered once, at the end."""
+    """Train a GLM by gradient passes; if its Hessian fits in memory, it is measured once, at the end."""
     data = encoded.data
     found, curvature = train_wide(predictor, regularizer, encoded, training, cost, TOLERANCE, progress)
     count, regularizer_spec = found.seen.count, spec["regularizer"].copy()
-    size = policy.size(count)
+    choice = MemoryChoice(policy, policy.size(count), training.seed)
     if is_wide(predictor):
-        memory, rows, surrogate = choose_memory(predictor, found.w, data, size, policy, cost, seed=training.seed)
+        memory, rows, surrogate = choose_memory(predictor, found.w, data, choice, cost)
         gradient = found.seen.gradient.reshape(-1)
         anchor = Anchor(found.w, gradient, curvature, exact=True, rounding=found.seen.rounding, value=found.seen.value)
         state = State(predictor, regularizer, regularizer_spec, found.w, anchor, memory, count, surrogate)
@@ -75,8 +73,7 @@ def train_by_gradients(
     f = phi @ found.w.view(predictor.family.outputs, -1).T
     near = glm_hessian(phi, predictor.family, f, some.weight, some.y.to(f)) * (count / len(phi))
     near = near + torch.diag(regularizer.delta)
-    arguments = (predictor, regularizer, found.w, data, size, policy, "full", cost)
-    measured = measure(*arguments, seed=training.seed, near=near)
+    measured = measure(predictor, regularizer, found.w, data, choice, "full", cost, near)
     parts = (measured.anchor, measured.memory, count, measured.surrogate)
     state = State(predictor, regularizer, regularizer_spec, found.w, *parts)
     if measured.anchor.smallest == 0:
@@ -100,27 +97,27 @@ def train_wide(
     tolerance: float,
     progress: Progress | None = None,
 ) -> tuple[WideSolution, Curvature]:
-    """From zero: optima of growing samples, each the start of the next, then all rows; and a preconditioner."""
+    """Train from zero, by optima of growing samples, each the start of the next; returns a preconditioner, too."""
     if not bool((regularizer.delta > 0).any()):
-        raise SolverError("a wide model needs a penalty: nothing else holds its weights")
+        raise SolverError("A wide model needs a penalty; nothing else determines its weights.")
     D = predictor.size // predictor.family.outputs
     w = torch.zeros(predictor.size, dtype=predictor.dtype, device=predictor.device)
     count, size = data.count_rows(), max(MIN_SAMPLE_ROWS, 2 * D)
     if count == 0:
-        raise ValueError("there is nothing to train on: no examples")
+        raise ValueError("There are no examples to train on.")
     report = None if progress is None else descent_reporter(progress)
     while size * 1.5 < count:
         some = data.sample(size / count, training.seed)
         sampled = WideObjective(predictor, regularizer, EncodedData(predictor, some), cost)
         sampled.scale = count / max(1, sum(len(chunk) for chunk in some))
         loose = SAMPLE_TOLERANCE * tolerance * math.sqrt(count / size)
-        for max_passes in (20, 60) if not bool(w.any()) else (60,):  # the curvature at zero is soon out of date
+        for max_passes in (20, 60) if not bool(w.any()) else (60,):  # the curvature at zero is soon outdated
             inverse = estimate_inverse(predictor, w, some, count, training.seed, regularizer.delta)
             w = sampled.minimise(w, inverse, loose, certified=False, max_passes=max_passes).w
         size *= SAMPLE_GROWTH
     objective = WideObjective(predictor, regularizer, data, cost)
     some = data.sample(sample_fraction(predictor, count), training.seed)
-    if not bool(w.any()):  # no sample was needed: the curvature of all rows, at zero and where that leads
+    if not bool(w.any()):  # no sample was needed: use the curvature of all rows, at zero and at the result
         for _ in range(MAX_STAGES if has_few_rows(predictor, count, regularizer.delta) else 1):
             inverse = estimate_inverse(predictor, w, some, count, training.seed, regularizer.delta)
             descent = objective.minimise(w, inverse, 10 * tolerance, certified=False, max_passes=20, report=report)
@@ -132,5 +129,5 @@ def train_wide(
     descent = objective.minimise(w, inverse, tolerance, report=report)
     measured = objective.measure(descent)
     if not math.isfinite(measured.seen.value):
-        raise SolverError("the objective is not finite: check the examples for extreme values")
+        raise SolverError("The objective is not finite. Check the examples for extreme values.")
     return measured, curvature

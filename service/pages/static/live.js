@@ -1,5 +1,5 @@
-// Keeps what is marked data-live as the server has it now: often while a job is at work, now and then else.
-// The page is asked for again and the marked parts are exchanged, so that there is one way to draw them.
+// Refreshes the elements with data-live: every second while a job is active, every 15 seconds otherwise.
+// It requests the page again and replaces these elements, so that only the templates render them.
 "use strict";
 
 const BUSY = 1000, IDLE = 15000;
@@ -7,21 +7,21 @@ const BUSY = 1000, IDLE = 15000;
 async function refresh() {
   if (document.hidden) return;
   const page = new URL(location.href);
-  page.searchParams.delete("verify");  // walks the whole chain of receipts: once, when somebody asks for it
-  const answer = await fetch(page, { headers: { Accept: "text/html" }, redirect: "manual" });
-  if (!answer.ok) return;
-  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+  page.searchParams.delete("verify");  // verifies all receipts: only when requested
+  const response = await fetch(page, { headers: { Accept: "text/html" }, redirect: "manual" });
+  if (!response.ok) return;
+  const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
   for (const part of document.querySelectorAll("[data-live]")) {
     const other = fresh.getElementById(part.id);
-    // whoever is about to press a button there should not have it taken away
+    // do not replace an element that has the focus: the visitor may be about to press a button
     if (other && !part.contains(document.activeElement) && part.innerHTML !== other.innerHTML) part.replaceWith(other);
   }
 }
 
 async function keepFresh() {
   const begun = performance.now();
-  try { await refresh(); } catch { /* the service is away: later */ }
-  // a page that takes long to make is asked for less often
+  try { await refresh(); } catch { /* the service is unavailable: try again later */ }
+  // request a slow page less often
   const pause = document.querySelector("[data-active]") ? BUSY : IDLE;
   setTimeout(keepFresh, Math.max(pause, 10 * (performance.now() - begun)));
 }

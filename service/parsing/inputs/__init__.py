@@ -1,10 +1,8 @@
-"""Inputs as callers send them -> one array of numbers, checked against the model's schema; and back.
+"""Converts inputs between the values that callers send and an array of numbers, validated against the model's schema.
 
-One class for each kind of input. Each reads decoded JSON and Arrow columns, for examples and predictions alike.
-Places of errors begin with the name of the list in the request and the index in it.
+There is one class per kind of input. Each reads decoded JSON and Arrow columns, for examples and predictions. The
+location of an error starts with the name of the list in the request and the index in it.
 """
-
-from __future__ import annotations
 
 from functools import lru_cache
 
@@ -29,5 +27,5 @@ def build(described: str) -> Inputs:
 
 
 def inputs_of(spec: PredictorSpec) -> Inputs:
-    """The reader of a model's inputs, kept for the next request."""
+    """The parser of a model's inputs, cached for the next request."""
     return build(msgspec.json.encode(spec["input"]).decode())

@@ -1,9 +1,7 @@
-"""The columns of a table, one class for each type: JSON values and Arrow columns -> numbers, and back.
+"""The columns of a table, one class per type. Each converts JSON values and Arrow columns to numbers, and back.
 
-NaN is a missing value. What cannot be read is refused with its row and column.
+NaN is a missing value. Errors have the row and the column.
 """
-
-from __future__ import annotations
 
 import json
 import math
@@ -32,25 +30,24 @@ from service.parsing import columns
 from service.parsing.inputs.base import first, location_of, to_shortest
 
 MAX_NAMED_VALUES = 10
-"""Values of a column that an error message lists."""
+"""Number of permitted values that an error message lists."""
 EXPECTED_CATEGORY = "expected text or a whole number"
 INVALID_CODE = -2.0
-"""No code of any category."""
+"""A number that is not the code of any category."""
 
 
 MICROSECONDS_PER_DAY = 86_400_000_000
-"""Of a day."""
 
 JSON_SCALAR = str | int | float | bool | None
 
 
 class TableColumn(ABC):
-    """How one column is read."""
+    """Reads and writes one column."""
 
     json_type: Any
-    """What msgspec decodes a value to."""
+    """Type that msgspec decodes a value to."""
     csv_type = pa.string()
-    """What a field of CSV is read as."""
+    """Type to read the column as from CSV."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -61,14 +58,14 @@ class TableColumn(ABC):
 
     @abstractmethod
     def from_column(self, column: pa.ChunkedArray, field: str) -> NDArray[np.float64]:
-        """The same of an Arrow column."""
+        """An Arrow column -> numbers."""
 
     @abstractmethod
     def to_json(self, v: np.float32) -> Any:
-        """A stored number that is not missing, as it came."""
+        """A stored number, not missing, as the caller sent it."""
 
     def to_column(self, stored: NDArray[np.float32]) -> pa.Array:
-        """Stored numbers as an Arrow column; null where they are missing."""
+        """Stored numbers as an Arrow column, with null for missing values."""
         return pa.array(stored, mask=np.isnan(stored))
 
     def read_each(
@@ -103,7 +100,7 @@ class Number(TableColumn):
 
 
 class Category(TableColumn):
-    """Texts and whole numbers, by their code. True and false are texts. An empty text is a missing value, as in CSV."""
+    """Texts and whole numbers, stored as codes. True and false are texts. An empty text is missing, as in CSV."""
 
     json_type = JSON_SCALAR
 
@@ -118,32 +115,32 @@ class Category(TableColumn):
     def from_json(self, values: Sequence[Any], field: str) -> Sequence[float]:
         get, unseen = self.codes.get, self.unseen
         try:
-            made = [math.nan if v is None else get(v if type(v) is str else spell(v), unseen) for v in values]
-        except ValueError:  # a fraction, or a number of thousands of digits
+            numbers = [math.nan if v is None else get(v if type(v) is str else spell(v), unseen) for v in values]
+        except ValueError:  # a fraction, or a number with thousands of digits
             raise self.refuse(field, find_bad(spell, values), "example_invalid", EXPECTED_CATEGORY) from None
-        if INVALID_CODE in made:
-            raise self.refuse_value(made.index(INVALID_CODE), field)
-        return made
+        if INVALID_CODE in numbers:
+            raise self.refuse_value(numbers.index(INVALID_CODE), field)
+        return numbers
 
     def from_column(self, column: pa.ChunkedArray, field: str) -> NDArray[np.float64]:
-        made = columns.find(column, self.codes, self.unseen, field, self.name)
-        if (bad := made == INVALID_CODE).any():
+        numbers = columns.find(column, self.codes, self.unseen, field, self.name)
+        if (bad := numbers == INVALID_CODE).any():
             raise self.refuse_value(first(bad), field)
-        return made
+        return numbers
 
     def refuse_value(self, i: int, field: str) -> Invalid:
-        # the caller's own value is not repeated: it may be personal data
+        # the message does not repeat the value, which may be personal data
         values = [json.dumps(value, ensure_ascii=False) for value in self.values]
         more = f" or {len(values) - MAX_NAMED_VALUES} more" if len(values) > MAX_NAMED_VALUES else ""
-        message = f"is not among the values of this column: {', '.join(values[:MAX_NAMED_VALUES])}{more}"
+        message = f"must be one of the values of this column: {', '.join(values[:MAX_NAMED_VALUES])}{more}"
         return self.refuse(field, i, "category_unknown", message)
 
     def to_json(self, v: np.float32) -> Any:
-        # sent again, it is taken as other again: a value that is called so is what unseen ones are taken as
+        # sent again, `other` is mapped to the same code
         return self.values[int(v)] if v >= 0 else OTHER
 
     def to_column(self, stored: NDArray[np.float32]) -> pa.Array:
-        # as text, since numbers and `other` can be in one column
+        # as text, because a column can contain both numbers and `other`
         texts = [*map(str, self.values), *([OTHER] if self.other == UNSEEN else [])]
         missing = np.isnan(stored)
         places = np.where(missing, 0, np.where(stored < 0, len(self.values), stored)).astype(np.int32)
@@ -160,14 +157,14 @@ class Boolean(TableColumn):
 
     def from_column(self, column: pa.ChunkedArray, field: str) -> NDArray[np.float64]:
         if columns.is_number(column.type):
-            made = columns.numbers(column, field, self.name, missing=True)
-            bad = ~(np.isnan(made) | (made == 0) | (made == 1))
+            numbers = columns.numbers(column, field, self.name, missing=True)
+            bad = ~(np.isnan(numbers) | (numbers == 0) | (numbers == 1))
         else:
-            made = columns.find(column, BOOLEANS, INVALID_CODE, field, self.name)
-            bad = made == INVALID_CODE
+            numbers = columns.find(column, BOOLEANS, INVALID_CODE, field, self.name)
+            bad = numbers == INVALID_CODE
         if bad.any():
             raise self.refuse(field, first(bad), "boolean_invalid", EXPECTED_BOOLEAN)
-        return made
+        return numbers
 
     def to_json(self, v: np.float32) -> Any:
         return bool(v)
@@ -177,7 +174,7 @@ class Boolean(TableColumn):
 
 
 class Date(TableColumn):
-    """Dates and moments, as days since 1970."""
+    """Dates and times, as days since 1970."""
 
     json_type = JSON_SCALAR
 
@@ -187,11 +184,11 @@ class Date(TableColumn):
     def from_column(self, column: pa.ChunkedArray, field: str) -> NDArray[np.float64]:
         kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
         if columns.is_date(kind):
-            made = columns.days(column, field, self.name)
-            bad = (made < FIRST_DAY) | (made >= LAST_DAY + 0.25)
+            numbers = columns.days(column, field, self.name)
+            bad = (numbers < FIRST_DAY) | (numbers >= LAST_DAY + 0.25)
             if bad.any():
                 raise self.refuse(field, first(bad), "date_invalid", EXPECTED_DATE)
-            return np.where(made > LAST_DAY, LAST_DAY, made)
+            return np.where(numbers > LAST_DAY, LAST_DAY, numbers)
         if columns.is_number(kind):
             raise self.refuse(field, 0, "date_invalid", EXPECTED_DATE)
         return np.array(self.from_json(columns.texts(column, field, self.name), field), np.float64)
@@ -202,19 +199,19 @@ class Date(TableColumn):
     def to_column(self, stored: NDArray[np.float32]) -> pa.Array:
         missing = np.isnan(stored)
         days, places = np.unique(np.where(missing, np.float32(0), stored), return_inverse=True)
-        # the round moments that the texts have
+        # the rounded times that `to_json` returns
         moments = np.array([round(days_of(self.to_json(day)) * MICROSECONDS_PER_DAY) for day in days], np.int64)
         return pa.array(moments[places], pa.timestamp("us", "UTC"), mask=missing)
 
 
 def find_bad(read: Callable[[Any], object], values: Sequence[Any]) -> int:
-    """The index of the first value that cannot be read."""
+    """Index of the first invalid value."""
     for i, value in enumerate(values):
         try:
             _ = value is None or read(value)
         except ValueError:
             return i
-    raise AssertionError("all of them can be read")
+    raise AssertionError("all values are valid")
 
 
 def column_of(described: Column) -> TableColumn:

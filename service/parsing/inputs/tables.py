@@ -1,7 +1,5 @@
 """Tables: named columns of numbers, booleans, dates and categories."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -18,11 +16,11 @@ from service.parsing.inputs.base import MAX_SCALED, Inputs, Matrix, first, locat
 from service.parsing.inputs.table_columns import Category, column_of
 
 MIN_COLUMNS_FOR_LOOKUP = 100
-"""From this many columns on, a field is looked up by its hash: msgspec tries one name after the other."""
+"""Above this number of columns, rows are decoded to dictionaries: msgspec structs search field names linearly."""
 
 
 class TableInputs(Inputs):
-    """Objects with a field for each column; null is missing. Categories are stored as their number."""
+    """Objects with a field per column; null is a missing value. Categories are stored as codes."""
 
     largest = MAX_SCALED
 
@@ -32,19 +30,19 @@ class TableInputs(Inputs):
         self.width = len(described)
         others = {j: c.other for j, c in enumerate(self.columns) if isinstance(c, Category) and c.other is not None}
         self.others = list(others), np.array(list(others.values()), np.float32)
-        # msgspec has no fields with such names
+        # msgspec does not support these characters in field names
         self.by_name = self.width > MIN_COLUMNS_FOR_LOOKUP or any('"' in name or "\\" in name for name in self.names)
         if self.by_name:
             self.json_type = dict[str, str | int | float | bool | None]
             return
-        # fields have names of our own: a column may be called anything
+        # fields have generated names, because a column may have any name
         fields = [(f"c{i}", column.json_type) for i, column in enumerate(self.columns)]
         rename = {f"c{i}": name for i, name in enumerate(self.names)}
         self.json_type = msgspec.defstruct("Row", fields, rename=rename, forbid_unknown_fields=True)
 
     @property
     def max_commas(self) -> int:
-        return 2**62  # names and categories may have any; fields that no column has are refused at once
+        return 2**62  # names and categories may contain commas; unknown fields are rejected at once
 
     def from_json(self, xs: list[Any], field: str) -> Matrix:
         rows = (self.values_of(x, field, i) for i, x in enumerate(xs)) if self.by_name else map(astuple, xs)
@@ -52,21 +50,21 @@ class TableInputs(Inputs):
 
     def from_values(self, columns: Iterable[Sequence[Any]], count: int, field: str) -> Matrix:
         """The decoded values of `count` rows, column by column -> (n, width)."""
-        made = np.empty((count, self.width), np.float64)
+        matrix = np.empty((count, self.width), np.float64)
         for j, values in enumerate(columns):
-            made[:, j] = self.columns[j].from_json(values, field)
-        return self.to_stored_or_missing(made, field)
+            matrix[:, j] = self.columns[j].from_json(values, field)
+        return self.to_stored_or_missing(matrix, field)
 
     def values_of(self, row: dict[str, str | int | float | bool | None], field: str, i: int) -> list[Any]:
         """The values of a row in the order of the columns."""
         try:
             values = [row[name] for name in self.names]
         except KeyError as missing:
-            message = f"Object missing required field `{missing.args[0]}`"
+            message = f"`{missing.args[0]}` is missing"
             raise Invalid.at(location_of(field, i), "example_invalid", message) from None
         if len(row) > self.width:
-            strange = min(row.keys() - set(self.names))
-            raise Invalid.at(location_of(field, i), "example_invalid", f"Object contains unknown field `{strange}`")
+            unknown = min(row.keys() - set(self.names))
+            raise Invalid.at(location_of(field, i), "example_invalid", f"unknown field `{unknown}`")
         return values
 
     def feature_columns(self, names: list[str]) -> dict[str, pa.DataType]:
@@ -79,16 +77,16 @@ class TableInputs(Inputs):
                 raise shape_error((field,), f"the column {name!r} is missing")
 
     def from_columns(self, table: pa.Table, field: str) -> Matrix:
-        made = np.empty((table.num_rows, self.width), np.float64)
+        matrix = np.empty((table.num_rows, self.width), np.float64)
         places = {name: i for i, name in enumerate(table.column_names)}
         for j, column in enumerate(self.columns):
-            made[:, j] = column.from_column(table.column(places[column.name]), field)
-        return self.to_stored_or_missing(made, field)
+            matrix[:, j] = column.from_column(table.column(places[column.name]), field)
+        return self.to_stored_or_missing(matrix, field)
 
-    def to_stored_or_missing(self, made: Matrix, field: str) -> Matrix:
-        missing = np.isnan(made)
-        made[missing] = 0.0
-        x = self.to_stored(made, field)
+    def to_stored_or_missing(self, matrix: Matrix, field: str) -> Matrix:
+        missing = np.isnan(matrix)
+        matrix[missing] = 0.0
+        x = self.to_stored(matrix, field)
         x[missing] = math.nan
         return x
 

@@ -1,7 +1,5 @@
 """Vectors and images: numbers in a fixed order."""
 
-from __future__ import annotations
-
 import math
 from itertools import chain
 from typing import Any
@@ -15,7 +13,7 @@ from service.parsing.inputs.base import Inputs, Matrix, location_of, shape_error
 from service.parsing.json_items import shift_errors
 
 CHUNK_INPUTS, CHUNK_NUMBERS = 256, 2**18
-"""Inputs, and numbers in them, that are parsed from JSON at a time."""
+"""Number of inputs, and of numbers in them, that are parsed from JSON at a time."""
 
 
 class VectorInputs(Inputs):
@@ -28,32 +26,32 @@ class VectorInputs(Inputs):
         self.width = dim
 
     def from_raw(self, texts: list[Any], field: str, bare: bool = False) -> Matrix | None:
-        made = np.empty((len(texts), self.width), self.dtype)
+        matrix = np.empty((len(texts), self.width), self.dtype)
         start, between, end = (b"[[", b"],[", b"]]") if bare else (b"[", b",", b"]")
-        # by and by: what a processor's cache holds is read faster, and other threads get their turn
+        # in chunks, which fit into the cache of the processor and let other threads run
         piece = max(1, min(CHUNK_INPUTS, CHUNK_NUMBERS // self.width))
         for i in range(0, len(texts), piece):
-            some = texts[i : i + piece]
-            text = start + between.join(some) + end
-            if text.count(b",") >= len(some) * self.width:
+            chunk = texts[i : i + piece]
+            text = start + between.join(chunk) + end
+            if text.count(b",") >= len(chunk) * self.width:
                 return None
             try:
                 rows: Any = simdjson.Parser().parse(text)
-                # flat lists of the right length: then the numbers of all of them are the rows
+                # if all lists are flat and have the right length, the buffer of all numbers is the matrix
                 lists = np.count_nonzero(np.frombuffer(text, np.uint8) == ord("["))
-                if lists != len(some) + 1 or any(len(row) != self.width for row in rows):
+                if lists != len(chunk) + 1 or any(len(row) != self.width for row in rows):
                     return None
-                read = np.frombuffer(rows.as_buffer(of_type="d"), np.float64).reshape(len(some), self.width)
+                read = np.frombuffer(rows.as_buffer(of_type="d"), np.float64).reshape(len(chunk), self.width)
             except (TypeError, ValueError, RuntimeError):
                 return None
             with shift_errors(field, i):
-                made[i : i + piece] = self.to_stored(read, field)
-        return made
+                matrix[i : i + piece] = self.to_stored(read, field)
+        return matrix
 
     def from_json(self, xs: list[Any], field: str) -> Matrix:
         if set(map(len, xs)) != {self.width}:
             i = next(i for i, x in enumerate(xs) if len(x) != self.width)
-            raise shape_error(location_of(field, i), f"{len(xs[i])} numbers; this model has {self.width}")
+            raise shape_error(location_of(field, i), f"expected {self.width} numbers, got {len(xs[i])}")
         flat = np.fromiter(chain.from_iterable(xs), np.float64, len(xs) * self.width)
         return self.to_stored(flat.reshape(len(xs), self.width), field)
 
@@ -65,7 +63,7 @@ class VectorInputs(Inputs):
 
 
 class ImageInputs(VectorInputs):
-    """Channels of rows of pixels; in columns, flat."""
+    """Channels of rows of pixels; flat in tables."""
 
     json_type = list[list[list[float | bool]]]
     reads_raw = False
@@ -76,13 +74,13 @@ class ImageInputs(VectorInputs):
 
     def from_json(self, xs: list[Any], field: str) -> Matrix:
         try:
-            made = np.array(xs, np.float64)
+            matrix = np.array(xs, np.float64)
         except ValueError:
-            made = np.empty(0)
-        if made.shape != (len(xs), *self.shape):
+            matrix = np.empty(0)
+        if matrix.shape != (len(xs), *self.shape):
             i = next(i for i, x in enumerate(xs) if shape_of(x) != self.shape)
-            raise shape_error(location_of(field, i), f"not of the shape {list(self.shape)} that this model has")
-        return self.to_stored(made.reshape(len(xs), self.width), field)
+            raise shape_error(location_of(field, i), f"expected the shape {list(self.shape)}")
+        return self.to_stored(matrix.reshape(len(xs), self.width), field)
 
     def to_json(self, x: Matrix) -> Any:
         numbers = [int(v) if self.dtype == "uint8" else to_shortest(v) for v in x]

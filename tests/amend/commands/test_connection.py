@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 from amend import cli
 from amend.commands import connection
 from amend.config import find_key, find_url
-from tests.amend.commands.answers import MODEL
+from tests.amend.commands.responses import MODEL
 from tests.amend.conftest import StandIn
 
 LIST = {"items": [], "next": None}
@@ -58,7 +58,7 @@ def test_admin_key_is_not_sent_to_another_machine(tmp_path: Path) -> None:
     (tmp_path / "admin.key").write_text("amend_1_first\n")
     result = amend("models", "list", "--url", "http://elsewhere.example")
     assert result.exit_code == 1
-    assert "not sent to others" in result.stderr
+    assert "not sent to other hosts" in result.stderr
 
 
 def test_home_is_in_the_users_home_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +74,7 @@ def test_no_key_is_one_clear_line() -> None:
     assert result.exit_code == 1
     assert result.stdout == ""
     assert result.stderr.count("\n") == 1
-    assert "no key" in result.stderr
+    assert "No API key" in result.stderr
     assert "admin.key" in result.stderr
 
 
@@ -83,22 +83,22 @@ def test_a_port_that_is_none_is_one_clear_line(port: str, monkeypatch: pytest.Mo
     monkeypatch.setenv("AMEND_PORT", port)
     result = amend("models", "list")
     assert result.exit_code == 1
-    assert result.stderr == f"amend: AMEND_PORT must be the number of a port, not {port!r}\n"
+    assert result.stderr == f"amend: AMEND_PORT must be a port number from 1 to 65535, not {port!r}.\n"
 
 
-def test_an_address_that_is_none_is_told_before_a_missing_key() -> None:
+def test_an_invalid_address_is_reported_before_a_missing_key() -> None:
     result = amend("models", "list", "--url", "http://127.0.0.1:abc")
     assert result.exit_code == 1
-    assert result.stderr.startswith("amend: cannot call http://127.0.0.1:abc: Invalid port")
+    assert result.stderr.startswith("amend: Invalid address http://127.0.0.1:abc: Invalid port")
 
 
 @pytest.mark.parametrize("key", ["amend_1_schlüssel", "amend_1\n_secret"])
-def test_what_cannot_be_a_key_is_one_clear_line_without_it(key: str, tmp_path: Path) -> None:
+def test_an_invalid_key_is_reported_without_showing_it(key: str, tmp_path: Path) -> None:
     (tmp_path / "admin.key").write_text(key, encoding="latin-1")
     for given in (["--key", key], []):
         result = amend("models", "list", *given)
         assert result.exit_code == 1
-        assert result.stderr.startswith("amend: the key holds letters that no key has")
+        assert result.stderr.startswith("amend: The API key contains characters other than printable ASCII")
         assert result.stderr.count("\n") == 1
         assert "amend_1" not in result.stderr
 
@@ -111,7 +111,7 @@ def test_no_service_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
         result = amend("models", "list", "--url", url, "--key", "k")
     assert result.exit_code == 1
     assert result.stderr.count("\n") == 1
-    assert f"cannot reach {url}" in result.stderr
+    assert f"Cannot reach {url}" in result.stderr
 
 
 def test_a_refusal_is_one_line_with_code_detail_and_fields(stand_in: StandIn) -> None:
@@ -138,7 +138,7 @@ def test_a_field_is_named_once(stand_in: StandIn) -> None:
     assert stand_in.run("models", "show", "churn").stderr == "amend: bad_dim: input.dim: too small\n"
 
 
-def test_a_proxy_in_the_environment_is_not_asked_about_this_machine(
+def test_a_proxy_in_the_environment_is_not_used_for_this_machine(
     stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
@@ -155,7 +155,7 @@ def test_json_is_the_answer_itself_and_nothing_else(stand_in: StandIn) -> None:
     assert result.stderr == ""
 
 
-def test_a_list_says_how_to_go_on(stand_in: StandIn) -> None:
+def test_a_list_prints_the_cursor_of_the_next_page(stand_in: StandIn) -> None:
     stand_in.answer({"items": [MODEL], "next": "abc"})
     result = stand_in.run("models", "list", "--limit", "1")
     assert stand_in.asked[0].path == "/v1/models?limit=1"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from amend.commands import erasures
-from tests.amend.commands.answers import AT, erasure, part
+from tests.amend.commands.responses import AT, erasure, part
 from tests.amend.conftest import StandIn
 
 
@@ -17,11 +17,11 @@ def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(erasures, "POLL_SECONDS", 0.0)
 
 
-def test_ask_sends_what_is_given_and_nothing_else(stand_in: StandIn) -> None:
+def test_ask_sends_only_the_given_options(stand_in: StandIn) -> None:
     stand_in.answer(erasure("received", part()), status=202)
-    assert stand_in.run("erasures", "ask", "user-7").exit_code == 0
+    assert stand_in.run("erasures", "ask", "user-7", "--yes").exit_code == 0
     more = ("--reason", "by mail", "--received-at", "2026-03-01T09:00:00Z")
-    result = stand_in.run("erasures", "ask", "user-7", *more)
+    result = stand_in.run("erasures", "ask", "user-7", "--yes", *more)
     assert [asked.json() for asked in stand_in.asked] == [
         {"subject": "user-7"},
         {"subject": "user-7", "reason": "by mail", "received_at": "2026-03-01T09:00:00Z"},
@@ -36,7 +36,7 @@ def test_wait_tells_each_state_once_and_shows_the_end(stand_in: StandIn) -> None
     done = erasure("completed", part("completed", method="adapted", version=7, bound=0.0012), receipt="/v1/...")
     adapting = erasure("adapting", part("adapting"))
     stand_in.answer(erasure("received", part()), adapting, adapting, erasure("purging", part("purging")), done)
-    result = stand_in.run("erasures", "ask", "user-7", "--wait")
+    result = stand_in.run("erasures", "ask", "user-7", "--yes", "--wait")
     assert result.exit_code == 0
     assert [line.partition(",")[0] for line in result.stderr.splitlines()] == [
         "received",
@@ -51,22 +51,22 @@ def test_wait_tells_each_state_once_and_shows_the_end(stand_in: StandIn) -> None
 def test_wait_fails_with_the_reason_of_each_model(stand_in: StandIn) -> None:
     failed = part("failed", error={"code": "solver_failed", "detail": "no luck"})
     stand_in.answer(erasure("failed", part("completed"), failed))
-    result = stand_in.run("erasures", "ask", "user-7", "--wait", "--json")
+    result = stand_in.run("erasures", "ask", "user-7", "--yes", "--wait", "--json")
     assert result.exit_code == 1
-    assert "amend: erasure e1 failed; churn: solver_failed: no luck\n" in result.stderr
+    assert "amend: Erasure e1 failed; churn: solver_failed: no luck\n" in result.stderr
     assert json.loads(result.stdout)["state"] == "failed"
 
 
 def test_wait_fails_if_it_is_refused_meanwhile(stand_in: StandIn) -> None:
     stand_in.answer(erasure(), erasure("refused", refusal="kept by law"))
-    assert stand_in.run("erasures", "ask", "user-7", "--wait").exit_code == 1
+    assert stand_in.run("erasures", "ask", "user-7", "--yes", "--wait").exit_code == 1
 
 
-def test_one_that_is_held_is_not_waited_for(stand_in: StandIn) -> None:
+def test_a_held_erasure_is_not_waited_for(stand_in: StandIn) -> None:
     stand_in.answer(erasure("held", part("held")))
-    result = stand_in.run("erasures", "ask", "user-7", "--hold", "--wait")
+    result = stand_in.run("erasures", "ask", "user-7", "--yes", "--hold", "--wait")
     assert result.exit_code == 1
-    assert result.stderr.splitlines()[-1] == "amend: erasure e1 is held: it waits for an approval"
+    assert result.stderr.splitlines()[-1] == "amend: Erasure e1 is held until it is approved"
     assert len(stand_in.asked) == 1
 
 
@@ -91,7 +91,7 @@ def test_show_tells_why_a_model_failed(stand_in: StandIn) -> None:
 def test_retry_takes_one_or_all(stand_in: StandIn) -> None:
     stand_in.answer(erasure(), {"retried": ["e1", "e2"]})
     assert stand_in.run("erasures", "retry", "e1").exit_code == 0
-    assert stand_in.run("erasures", "retry").stdout == "2 erasures are tried again.\n"
+    assert stand_in.run("erasures", "retry").stdout == "Retrying 2 erasures.\n"
     assert [asked.path for asked in stand_in.asked] == ["/v1/erasures/e1/retry", "/v1/erasures/retry"]
 
 
@@ -116,17 +116,17 @@ def test_a_receipt_is_json_or_a_page(stand_in: StandIn, tmp_path: Path) -> None:
     assert stand_in.run("erasures", "receipt", "e1", "--html", str(tmp_path)).exit_code == 1
 
 
-def test_replay_says_what_was_missing(stand_in: StandIn) -> None:
+def test_replay_prints_the_number_of_missing_receipts(stand_in: StandIn) -> None:
     stand_in.answer({"receipts": 3, "erasures": ["e9"]})
     printed = stand_in.run("erasures", "replay").stdout
-    assert printed == "3 receipts were missing in the database; 1 erasure is carried out again.\n"
+    assert printed == "Receipts missing from the database: 3. Repeating 1 erasure.\n"
     assert stand_in.asked[0].path == "/v1/erasures/replay"
 
 
-def test_a_valid_chain_is_told_with_its_last_hash(stand_in: StandIn) -> None:
+def test_a_valid_chain_is_reported_with_its_last_hash(stand_in: StandIn) -> None:
     stand_in.answer({"valid": True, "receipts": 2, "last": "ab12", "flaws": []})
     result = stand_in.run("receipts", "verify")
-    assert (result.exit_code, result.stdout) == (0, "The chain is valid: 2 receipts; the last one's hash is ab12.\n")
+    assert (result.exit_code, result.stdout) == (0, "The chain is valid: 2 receipts; hash of the last: ab12.\n")
     stand_in.answer({"valid": True, "receipts": 0, "last": None, "flaws": []})
     assert stand_in.run("receipts", "verify").stdout == "The chain is valid: 0 receipts.\n"
 
@@ -141,21 +141,21 @@ def test_a_broken_chain_fails_the_command_and_lists_the_flaws(stand_in: StandIn)
         ["2", "altered"],
         ["5", "missing"],
     ]
-    assert result.stderr == "amend: the chain of 6 receipts is not valid\n"
+    assert result.stderr == "amend: The chain of 6 receipts is not valid.\n"
     as_json = stand_in.run("receipts", "verify", "--json")
     assert (as_json.exit_code, json.loads(as_json.stdout)["flaws"]) == (1, flaws)
 
 
 def test_a_request_is_held_approved_and_refused_with_a_letter(stand_in: StandIn, tmp_path: Path) -> None:
-    trail = [{"what": "filed", "by": "k1", "at": "2026-03-01T09:00:00Z"}]
+    trail = [{"action": "filed", "by": "k1", "at": "2026-03-01T09:00:00Z"}]
     held = erasure("held", part("held"), trail=trail)
     refused = {"erasure": "e1", "received_at": AT, "refused_at": AT, "late": False, "reason": "no", "examples": 3}
     refused["rights"] = "to complain"
     stand_in.answer(held, held, erasure("received"), refused, b"<!doctype html>")
-    shown = stand_in.run("erasures", "ask", "user-7", "--hold").stdout
+    shown = stand_in.run("erasures", "ask", "user-7", "--yes", "--hold").stdout
     assert ["filed", "k1"] in [line.split()[:2] for line in shown.splitlines()]
-    assert stand_in.run("erasures", "ask", "user-7", "--no-hold").exit_code == 0
-    assert stand_in.run("erasures", "approve", "e1").exit_code == 0
+    assert stand_in.run("erasures", "ask", "user-7", "--yes", "--no-hold").exit_code == 0
+    assert stand_in.run("erasures", "approve", "e1", "--yes").exit_code == 0
     assert json.loads(stand_in.run("erasures", "refusal", "e1").stdout) == refused
     letter = tmp_path / "letter.html"
     assert stand_in.run("erasures", "refusal", "e1", "--html", str(letter)).exit_code == 0
@@ -164,7 +164,7 @@ def test_a_request_is_held_approved_and_refused_with_a_letter(stand_in: StandIn,
     assert [asked.path for asked in stand_in.asked[2:4]] == ["/v1/erasures/e1/approve", "/v1/erasures/e1/refusal"]
 
 
-def test_one_that_was_late_says_so(stand_in: StandIn) -> None:
+def test_a_late_erasure_is_marked_in_the_list(stand_in: StandIn) -> None:
     late = erasure("completed", completed_at="2026-04-02T09:00:00Z", late=True)
     in_time = erasure("completed", completed_at="2026-03-02T09:00:00Z", late=False)
     stand_in.answer({"items": [late, in_time], "next": None}, late)
@@ -172,6 +172,22 @@ def test_one_that_was_late_says_so(stand_in: StandIn) -> None:
     assert "2026-04-02 09:00Z, late" in first
     assert "late" not in second
     assert ["late", "yes"] in [line.split() for line in stand_in.run("erasures", "show", "e1").stdout.splitlines()]
+
+
+def test_an_erasure_asks_before_it_erases(stand_in: StandIn, tmp_path: Path) -> None:
+    stand_in.answer({"models": [{"model": "churn", "examples": 3}]})
+    refused = stand_in.run("erasures", "ask", "user-7", stdin="n\n")
+    assert (refused.exit_code, stand_in.asked[-1].path) == (1, "/v1/subjects/lookup")
+    assert "Erase the examples of user-7 (3 in churn)? This cannot be undone." in refused.stderr
+    (tmp_path / "people.txt").write_text("user-7\nuser-8\n")
+    before = len(stand_in.asked)
+    refused = stand_in.run("erasures", "file", str(tmp_path / "people.txt"))
+    assert (refused.exit_code, len(stand_in.asked)) == (1, before)
+    assert "Erase the examples of 2 people from all models?" in refused.stderr
+    assert "Use --yes" in refused.stderr
+    stand_in.answer(erasure("held"))
+    assert stand_in.run("erasures", "approve", "e1", stdin="n\n").exit_code == 1
+    assert stand_in.asked[-1].method == "GET"
 
 
 def test_people_in_a_file_are_filed_at_once(stand_in: StandIn) -> None:
@@ -189,7 +205,7 @@ def test_people_in_a_file_of_another_encoding_are_not_guessed(stand_in: StandIn,
     file.write_bytes("Jürgen\n".encode("latin-1"))
     result = stand_in.run("erasures", "file", str(file))
     assert (result.exit_code, stand_in.asked) == (1, [])
-    assert "not in UTF-8" in result.stderr
+    assert "not encoded in UTF-8" in result.stderr
 
 
 def test_a_person_is_looked_up_and_their_examples_written(stand_in: StandIn, tmp_path: Path) -> None:
@@ -197,10 +213,10 @@ def test_a_person_is_looked_up_and_their_examples_written(stand_in: StandIn, tmp
     stand_in.answer(found, found, {"models": []}, b'{"id": "a"}\n', b'{"id": "a"}\n')
     assert stand_in.run("subjects", "lookup", "user-7").stdout.splitlines()[-1].split() == ["churn", "3"]
     assert json.loads(stand_in.run("subjects", "lookup", "user-7", "--json").stdout) == found
-    assert stand_in.run("subjects", "lookup", "user-7").stdout == "No model has an example about this person.\n"
+    assert stand_in.run("subjects", "lookup", "user-7").stdout == "No model has examples of this person.\n"
     assert stand_in.run("subjects", "export", "user-7").stdout == '{"id": "a"}\n'
     file = tmp_path / "user-7.ndjson"
-    assert stand_in.run("subjects", "export", "user-7", "--to", str(file)).exit_code == 0
+    assert stand_in.run("subjects", "export", "user-7", "--output", str(file)).exit_code == 0
     assert file.read_bytes() == b'{"id": "a"}\n'
     assert {asked.path for asked in stand_in.asked} == {"/v1/subjects/lookup", "/v1/subjects/export"}
     assert all(asked.json() == {"subject": "user-7"} for asked in stand_in.asked)

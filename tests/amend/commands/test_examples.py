@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from amend import batches
+from amend import example_batches
 from amend.commands import examples
-from tests.amend.commands.answers import AT, job
+from tests.amend.commands.responses import AT, job
 from tests.amend.conftest import StandIn
 
 ACCEPTED = {"accepted": 1, "duplicates": 0, "first_position": 1, "last_position": 1}
@@ -52,7 +52,7 @@ def test_an_empty_file_is_not_sent(stand_in: StandIn, tmp_path: Path) -> None:
         (tmp_path / name).touch()
         result = stand_in.run("examples", "add", "churn", str(tmp_path / name))
         assert (result.exit_code, stand_in.asked) == (1, [])
-        assert f"there is no example in {tmp_path / name}" in result.stderr
+        assert f"{tmp_path / name} contains no examples" in result.stderr
 
 
 def test_stdin_needs_a_format(stand_in: StandIn) -> None:
@@ -106,11 +106,14 @@ def test_columns_of_a_file_may_have_other_names(stand_in: StandIn, tmp_path: Pat
     assert stand_in.asked[-1].headers["Content-Type"] == "application/vnd.apache.arrow.stream"
     sent = pa.ipc.open_stream(stand_in.asked[-1].body).read_all()
     assert sent.to_pylist() == [{"plan": "a", "y": 1, "id": "007", "subject": "007"}], answered.output
-    for content, told in (("a,b\n1,2\n", "has no column 'left'; it has 'a', 'b'"), ("left,a\n1\n", "line 2 has 1 fi")):
+    for content, told in (
+        ("a,b\n1,2\n", "has no column 'left'. Its columns are 'a', 'b'"),
+        ("left,a\n1\n", "Line 2 has 1 fi"),
+    ):
         file.write_text(content)
         refused = stand_in.run("examples", "add", "churn", str(file), "--target", "left")
         assert (refused.exit_code, told in refused.stderr) == (1, True), refused.stderr
-    assert "of .csv, .arrow" in stand_in.run("examples", "add", "churn", "a.json", "--target", "left").stderr
+    assert "apply only to .csv, .arrow" in stand_in.run("examples", "add", "churn", "a.json", "--target", "left").stderr
 
 
 def added(first: int, last: int) -> dict[str, int]:
@@ -121,7 +124,7 @@ def added(first: int, last: int) -> dict[str, int]:
 def test_a_file_that_is_too_large_for_one_request_goes_out_in_pieces(
     why: str, stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "BATCH_ROWS", 10)
+    monkeypatch.setattr(example_batches, "BATCH_ROWS", 10)
     if why == "large":
         monkeypatch.setattr(examples, "MAX_UNSPLIT_BYTES", 100)
     content = "id,y,a\n" + "".join(f"e{i},1,2\n" for i in range(25))
@@ -136,10 +139,10 @@ def test_a_file_that_is_too_large_for_one_request_goes_out_in_pieces(
     assert all(asked.body.startswith(b"id,y,a\n") for asked in stand_in.asked)
 
 
-def test_what_is_wrong_in_a_piece_is_told_by_the_row_of_the_file(
+def test_an_error_in_a_batch_names_the_row_of_the_file(
     stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "BATCH_ROWS", 10)
+    monkeypatch.setattr(example_batches, "BATCH_ROWS", 10)
     monkeypatch.setattr(examples, "MAX_UNSPLIT_BYTES", 0)
     (tmp_path / "a.ndjson").write_text('{"id": "a"}\n' * 25)
     bad = {"loc": ["examples", 3, "y"], "msg": "is not 0 or 1"}
@@ -147,16 +150,16 @@ def test_what_is_wrong_in_a_piece_is_told_by_the_row_of_the_file(
     stand_in.answers += [(422, {"code": "label_invalid", "detail": "examples.3.y: is not 0 or 1", "errors": [bad]})]
     result = stand_in.run("examples", "add", "churn", str(tmp_path / "a.ndjson"))
     assert result.exit_code == 1
-    told = f"row 14 of {tmp_path}/a.ndjson: examples.13.y: is not 0 or 1"
+    told = f"Row 14 of {tmp_path}/a.ndjson: examples.13.y: is not 0 or 1"
     assert result.stderr == (
-        f"amend: label_invalid: {told} The 10 examples before it are stored; adding the file again does no harm.\n"
+        f"amend: label_invalid: {told} The 10 examples before it are stored; it is safe to add the file again.\n"
     )
 
 
 def test_corrections_in_pieces_wait_for_the_last_job(
     stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "BATCH_ROWS", 1)
+    monkeypatch.setattr(example_batches, "BATCH_ROWS", 1)
     monkeypatch.setattr(examples, "MAX_UNSPLIT_BYTES", 0)
     (tmp_path / "a.csv").write_text("id,y,a\na1,1,2\na2,1,2\n")
     stand_in.answer(REPLACED, {**REPLACED, "job": "j2"}, job("succeeded"))
@@ -179,7 +182,7 @@ def test_corrections_in_pieces_wait_for_the_last_job(
 def test_a_missing_file_is_one_line(command: list[str], stand_in: StandIn) -> None:
     result = stand_in.run(*command)
     assert result.exit_code == 1
-    assert result.stderr == "amend: cannot read nowhere.csv: No such file or directory\n"
+    assert result.stderr == "amend: Cannot read nowhere.csv: No such file or directory.\n"
     assert stand_in.asked == []
 
 
@@ -187,7 +190,14 @@ def test_remove_sends_ids_or_subjects(stand_in: StandIn) -> None:
     stand_in.answer(REMOVED, status=202)
     assert stand_in.run("examples", "remove", "churn", "a1", "a2", "--yes").exit_code == 0
     assert stand_in.run("examples", "remove", "churn", "--subject", "user-7", "--yes").exit_code == 0
-    assert [asked.json() for asked in stand_in.asked] == [{"ids": ["a1", "a2"]}, {"subjects": ["user-7"]}]
+    assert stand_in.run("examples", "remove", "churn", "--source", "monday", "--yes").exit_code == 0
+    assert stand_in.run("examples", "remove", "churn", "--positions", "11", "20", "--yes").exit_code == 0
+    assert [asked.json() for asked in stand_in.asked] == [
+        {"ids": ["a1", "a2"]},
+        {"subjects": ["user-7"]},
+        {"source": "monday"},
+        {"positions": [11, 20]},
+    ]
     assert stand_in.asked[0].path == "/v1/models/churn/removals"
 
 
@@ -198,17 +208,29 @@ def test_a_removal_is_shown_later(stand_in: StandIn) -> None:
     assert stand_in.asked[0].path == "/v1/models/churn/removals/r1"
 
 
-@pytest.mark.parametrize("what", [[], ["a1", "--subject", "user-7"]])
-def test_remove_needs_one_of_the_two(what: list[str], stand_in: StandIn) -> None:
+@pytest.mark.parametrize("what", [[], ["a1", "--subject", "user-7"], ["--source", "a", "--positions", "1", "2"]])
+def test_remove_needs_exactly_one_selection(what: list[str], stand_in: StandIn) -> None:
     result = stand_in.run("examples", "remove", "churn", *what, "--yes")
     assert result.exit_code == 1
-    assert ("not both" in result.stderr) == bool(what)
+    assert "exactly one" in result.stderr
     assert stand_in.asked == []
 
 
 def test_remove_asks(stand_in: StandIn) -> None:
     assert stand_in.run("examples", "remove", "churn", "a1", stdin="n\n").exit_code == 1
     assert stand_in.asked == []
+
+
+def test_remove_says_how_many_examples_a_source_has(stand_in: StandIn) -> None:
+    stand_in.answer({"items": [{}] * 3, "next": None}, {"items": [{}] * 1000, "next": "1000"}, REMOVED)
+    asked = stand_in.run("examples", "remove", "churn", "--source", "a b", stdin="n\n")
+    assert "Remove 3 examples of a b, and quarantined ones, from churn?" in asked.stderr
+    assert stand_in.asked[0].path == "/v1/models/churn/examples?source=a+b&limit=1000"
+    asked = stand_in.run("examples", "remove", "churn", "--source", "a b", stdin="y\n")
+    assert "Remove more than 1000 examples of a b" in asked.stderr
+    assert (asked.exit_code, stand_in.asked[-1].json()) == (0, {"source": "a b"})
+    asked = stand_in.run("examples", "remove", "churn", "--positions", "11", "20", stdin="n\n")
+    assert "Remove the examples at positions 11 to 20 from churn?" in asked.stderr
 
 
 def test_remove_waits_for_the_job_it_caused(stand_in: StandIn) -> None:
@@ -220,16 +242,27 @@ def test_remove_waits_for_the_job_it_caused(stand_in: StandIn) -> None:
 def test_an_export_is_written_as_it_comes(stand_in: StandIn, tmp_path: Path) -> None:
     stand_in.answer(b"all of them")
     file = tmp_path / "churn.parquet"
-    written = stand_in.run("examples", "export", "churn", "--out", str(file))
+    written = stand_in.run("examples", "export", "churn", "--output", str(file))
     assert (written.exit_code, written.stdout, file.read_bytes()) == (0, f"Wrote {file}.\n", b"all of them")
-    assert stand_in.run("examples", "export", "churn", "--out", "-", "--format", "arrow").stdout == "all of them"
+    assert stand_in.run("examples", "export", "churn", "--output", "-", "--format", "arrow").stdout == "all of them"
     assert [asked.path for asked in stand_in.asked] == [
         "/v1/models/churn/examples/export?format=parquet",
         "/v1/models/churn/examples/export?format=arrow",
     ]
     for place, told in (
-        (tmp_path / "none.csv", "cannot tell the format"),
+        (tmp_path / "none.csv", "Cannot infer the format"),
         (tmp_path / "no" / "a.arrow", "No such file"),
     ):
-        refused = stand_in.run("examples", "export", "churn", "--out", str(place))
+        refused = stand_in.run("examples", "export", "churn", "--output", str(place))
         assert (refused.exit_code, told in refused.stderr) == (1, True), refused.stderr
+
+
+def test_lists_name_the_examples_that_are_wanted(stand_in: StandIn) -> None:
+    stand_in.answer({"items": [], "next": None})
+    options = ("--quarantined", "--source", "nightly")
+    assert stand_in.run("examples", "list", "churn", *options).exit_code == 0
+    assert stand_in.run("examples", "list", "churn", "--pending").exit_code == 0
+    assert [asked.path for asked in stand_in.asked] == [
+        "/v1/models/churn/examples?state=quarantined&source=nightly",
+        "/v1/models/churn/examples?label=pending",
+    ]

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.amend.commands.answers import SHOWN, job
+from tests.amend.commands.responses import SHOWN, job
 from tests.amend.conftest import StandIn
 
 
@@ -33,7 +33,7 @@ def test_a_failed_job_fails_the_command_with_its_reason(stand_in: StandIn) -> No
     stand_in.answer(job("failed", error={"code": "diverged", "detail": "the loss is not finite"}))
     result = stand_in.run("jobs", "wait", "j1")
     assert result.exit_code == 1
-    assert "amend: job j1 failed: diverged: the loss is not finite\n" in result.stderr
+    assert "amend: Job j1 failed: diverged: the loss is not finite\n" in result.stderr
 
 
 def test_a_cancelled_job_fails_the_command(stand_in: StandIn) -> None:

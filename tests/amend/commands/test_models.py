@@ -12,7 +12,7 @@ import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
-from tests.amend.commands.answers import AT, MODEL, SHOWN, held
+from tests.amend.commands.responses import AT, MODEL, SHOWN, held
 from tests.amend.conftest import StandIn
 
 DATES = [date(2024, 3, 5), None, date(2024, 3, 7)]
@@ -31,7 +31,7 @@ def test_show_lists_every_value(stand_in: StandIn) -> None:
     assert ["policy.adapt.after_changes", "100"] in [line.split() for line in printed.splitlines()]
 
 
-def test_create_sends_what_was_given_and_nothing_else(stand_in: StandIn, tmp_path: Path) -> None:
+def test_create_sends_only_the_given_options(stand_in: StandIn, tmp_path: Path) -> None:
     file = tmp_path / "input.json"
     file.write_text('{"kind": "vector", "dim": 2}')
     stand_in.answer(MODEL, status=201)
@@ -60,7 +60,7 @@ def test_options_overrule_the_spec(stand_in: StandIn, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv", "arrow"])
-def test_create_reads_input_and_target_from_a_file_and_says_what_it_read(
+def test_create_infers_input_and_target_from_a_file_and_prints_them(
     stand_in: StandIn, tmp_path: Path, suffix: str
 ) -> None:
     made = pa.table({"who": ["a", "b", "c"], "age": [1.5, None, 3.0], "since": DATES, "ok": [True, None, False]})
@@ -94,10 +94,10 @@ def test_create_reads_input_and_target_from_a_file_and_says_what_it_read(
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (["--from", "nowhere.parquet", "--target", "left"], "cannot read nowhere.parquet"),
-        (["--from", "data.xls", "--target", "left"], "cannot tell by its name what data.xls is"),
-        (["--from", "data.csv"], "give the target's column with --target"),
-        (["--target", "binary", "--subject", "who"], "--id, --subject, --weight and --target-kind are"),
+        (["--from", "nowhere.parquet", "--target", "left"], "Cannot read nowhere.parquet"),
+        (["--from", "data.xls", "--target", "left"], "Cannot infer the format of data.xls"),
+        (["--from", "data.csv"], "name the target column with --target"),
+        (["--target", "binary", "--subject", "who"], "--id, --subject, --weight and --target-kind require --from"),
     ],
 )
 def test_a_file_that_cannot_be_read_is_one_line(stand_in: StandIn, options: list[str], told: str) -> None:
@@ -117,13 +117,17 @@ def test_bad_json_is_one_line_and_nothing_is_sent(policy: str, stand_in: StandIn
 
 @pytest.mark.parametrize(("reply", "deleted"), [("y\n", True), ("n\n", False), ("", False)])
 def test_delete_asks(reply: str, deleted: bool, stand_in: StandIn) -> None:
-    stand_in.answer(b"", status=204)
+    counts = {"train": 1000, "holdout": 200, "removed": 7, "quarantined": 34, "unlabelled": 0}
+    stand_in.answer({**MODEL, "counts": counts}, b"", status=200)
     result = stand_in.run("models", "delete", "churn", stdin=reply)
-    assert [(asked.method, asked.path) for asked in stand_in.asked] == [("DELETE", "/v1/models/churn")] * deleted
+    methods = [(asked.method, asked.path) for asked in stand_in.asked]
+    assert methods == [("GET", "/v1/models/churn"), *[("DELETE", "/v1/models/churn")] * deleted]
     assert result.exit_code == (0 if deleted else 1)
+    assert "Delete the model churn with its 1234 examples and all its versions?" in result.stderr
+    assert ("Use --yes to skip the question." in result.stderr) == (reply == "")
 
 
-def test_delete_does_not_ask_if_told_so(stand_in: StandIn) -> None:
+def test_delete_with_yes_does_not_prompt(stand_in: StandIn) -> None:
     stand_in.answer(b"", status=204)
     assert stand_in.run("models", "delete", "churn", "--yes").exit_code == 0
     assert stand_in.asked[0].method == "DELETE"
@@ -149,7 +153,7 @@ def test_change_sends_other_columns_and_classes(stand_in: StandIn) -> None:
     stand_in.answer({"position": 7, "job": None, "added": ["years"], "dropped": ["age"]}, status=202)
     columns, classes = '{"kind": "table", "columns": []}', '{"kind": "classes", "values": ["a", "b"]}'
     result = stand_in.run("models", "change", "churn", "--input", columns, "--target", classes)
-    assert (result.exit_code, "columns that went: age; that came: years" in result.stderr) == (0, True)
+    assert (result.exit_code, "Columns dropped: age; added: years." in result.stderr) == (0, True)
     sent = stand_in.asked[0].json()
     assert (sent["input"]["kind"], sent["target"]["values"]) == ("table", ["a", "b"])
 
@@ -162,18 +166,34 @@ def test_a_change_is_reverted_by_its_position(stand_in: StandIn) -> None:
     assert stand_in.asked[1].json() == {"revert": 7}
 
 
-def test_hold_and_resume_say_what_became_of_it(stand_in: StandIn) -> None:
+def test_columns_are_added_and_dropped_by_name(stand_in: StandIn) -> None:
+    stand_in.answer({"position": 4, "job": None, "added": ["income"], "dropped": ["age"], "restored": ["income"]})
+    column = '{"name": "income", "type": "number"}'
+    asked = ("models", "change", "churn", "--add-column", column, "--drop-column", "age")
+    refused = stand_in.run(*asked, stdin="n\n")
+    assert (refused.exit_code, stand_in.asked) == (1, [])
+    assert "Drop the column age of churn?" in refused.stderr
+    changed = stand_in.run(*asked, "--yes")
+    assert changed.exit_code == 0, changed.output
+    assert "Columns restored with their values: income." in changed.stderr
+    assert stand_in.asked[-1].json() == {"add_columns": [{"name": "income", "type": "number"}], "drop_columns": ["age"]}
+
+
+def test_hold_and_resume_print_the_result(stand_in: StandIn) -> None:
     stand_in.answer({**MODEL, "held": held("held by hand")})
-    assert stand_in.run("models", "hold", "churn").stdout == "churn is held: held by hand.\n"
+    assert stand_in.run("models", "hold", "churn").stdout == "churn is held. Reason: held by hand.\n"
     stand_in.answer({**MODEL, "held": None, "job": "j1"})
-    assert stand_in.run("models", "resume", "churn").stdout == "churn is no longer held; job j1 does what waited.\n"
+    assert (
+        stand_in.run("models", "resume", "churn").stdout
+        == "churn is no longer held. Job j1 processes the pending changes.\n"
+    )
     stand_in.answer({**MODEL, "held": None, "job": None})
-    assert stand_in.run("models", "resume", "churn", "--wait").stdout == "churn is no longer held; nothing is due.\n"
+    assert stand_in.run("models", "resume", "churn", "--wait").stdout == "churn is no longer held. No work is due.\n"
     paths = [(asked.method, asked.path) for asked in stand_in.asked]
     assert paths == [("POST", f"/v1/models/churn/{what}") for what in ("hold", "resume", "resume")]
 
 
-def test_a_held_model_says_so_in_the_list(stand_in: StandIn) -> None:
+def test_the_list_shows_that_a_model_is_held(stand_in: StandIn) -> None:
     why = "version 3 was promoted by hand"
     stand_in.answer({"items": [{**MODEL, "held": held(why)}, {**MODEL, "held": None}], "next": None})
     assert why in stand_in.run("models", "list").stdout

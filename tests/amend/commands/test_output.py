@@ -10,7 +10,7 @@ from msgspec import convert
 
 from amend.commands import jobs, output
 from amend.responses import Job
-from tests.amend.commands.answers import job
+from tests.amend.commands.responses import job
 
 
 def test_a_pipe_gets_every_value_whole_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,7 +68,7 @@ def test_a_pipe_gets_details_whole(capsys: pytest.CaptureFixture[str]) -> None:
     assert captured.err == ""
 
 
-def test_an_empty_list_says_so_beside_the_output(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_list_prints_a_note_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
     output.print_table([], {"id": str})
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -93,7 +93,7 @@ def test_no_word_is_broken_however_narrow_the_terminal(
     assert all(len(line) <= columns for line in captured.out.splitlines())
     assert ("progress" in heading) == (columns >= 100)
     left_out = [name for name in jobs.COLUMNS if name not in heading]
-    assert captured.err == (f"No room for: {', '.join(left_out)}. --json shows all.\n" if left_out else "")
+    assert captured.err == (f"Columns not shown: {', '.join(left_out)}. Use --json to see all.\n" if left_out else "")
 
 
 def test_ids_are_shortened_only_where_nothing_else_helps(

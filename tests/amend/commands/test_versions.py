@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.amend.commands.answers import AT, MODEL, SHOWN, held, version
+from tests.amend.commands.responses import AT, MODEL, SHOWN, held, version
 from tests.amend.conftest import StandIn
 
 
@@ -66,10 +66,10 @@ def test_promote_posts(stand_in: StandIn) -> None:
     assert (stand_in.asked[0].method, stand_in.asked[0].path) == ("POST", "/v1/models/churn/versions/6/promote")
 
 
-def test_a_rollback_says_that_the_model_is_held(stand_in: StandIn) -> None:
+def test_a_rollback_reports_that_the_model_is_held(stand_in: StandIn) -> None:
     stand_in.answer(version(6, held=held("version 6 was promoted by hand")))
     result = stand_in.run("versions", "promote", "churn", "6")
-    assert "The model is held: amend models resume churn" in result.stdout
+    assert "The model is held. To resume automatic work: amend models resume churn" in result.stdout
 
 
 COMPARED: dict[str, Any] = {
@@ -77,7 +77,7 @@ COMPARED: dict[str, Any] = {
     "b": {"version": 7, "kind": "trained", "method": "retrain", "position": 950, "state": "champion", "spec": {}},
     "differences": [{"field": "regularizer.delta", "a": 5.0, "b": 10.0}],
     "rows": 1000,
-    "figures": {"accuracy": {"a": 0.91, "b": 0.93, "difference_se": 0.004}},
+    "metrics": {"accuracy": {"a": 0.91, "b": 0.93, "difference_se": 0.004}},
     "disagreement": 0.03,
     "disagreement_se": 0.005,
     "largest_change": 0.41,
@@ -100,18 +100,18 @@ def test_two_versions_are_shown_side_by_side(stand_in: StandIn) -> None:
     assert lines[0] == ["version", "6", "version", "7"]
     assert ["regularizer.delta", "5", "10"] in lines
     assert ["accuracy", "0.91", "0.93"] in lines
-    assert ["weight", "of", "plan", "=", "paid", "0.5", "0.75"] in lines
-    assert ["weight", "of", "age", "(class", "b)", "-", "-1.25"] in lines
+    assert ["coefficient", "of", "plan", "=", "paid", "0.5", "0.75"] in lines
+    assert ["coefficient", "of", "age", "(class", "b)", "-", "-1.25"] in lines
     assert "debt" not in result.stdout
-    assert "On 1000 rows of the holdout: disagreement 0.03 (standard error 0.005)" in result.stdout
-    assert "largest change of a prediction 0.41. 2 of 70 weights are shown" in result.stdout
+    assert "On 1000 holdout examples: disagreement 0.03 (standard error 0.005)" in result.stdout
+    assert "largest difference between predictions 0.41. Shown are the 2 of 70 coefficients" in result.stdout
     as_json = stand_in.run("versions", "compare", "churn", "6", "7", "--json")
     assert json.loads(as_json.stdout) == COMPARED
     stand_in.answer({**COMPARED, "coefficients": COMPARED["coefficients"][2:]})
-    assert "No weight differs" in stand_in.run("versions", "compare", "churn", "6", "7").stdout
+    assert "No coefficient differs" in stand_in.run("versions", "compare", "churn", "6", "7").stdout
 
 
-def test_a_version_is_set_beside_the_champion(stand_in: StandIn) -> None:
+def test_a_version_is_compared_with_the_champion(stand_in: StandIn) -> None:
     stand_in.answer({**MODEL, "champion": 7}, COMPARED)
     result = stand_in.run("versions", "compare", "churn", "6", "champion")
     assert result.stdout.split()[:4] == ["version", "6", "version", "7"]
@@ -120,12 +120,12 @@ def test_a_version_is_set_beside_the_champion(stand_in: StandIn) -> None:
 
 
 def test_without_holdout_and_coefficients_the_rest_is_shown(stand_in: StandIn) -> None:
-    stand_in.answer({**COMPARED, "rows": 0, "figures": {}, "coefficients": None, "coefficients_total": None})
+    stand_in.answer({**COMPARED, "rows": 0, "metrics": {}, "coefficients": None, "coefficients_total": None})
     printed = stand_in.run("versions", "compare", "churn", "6", "7").stdout
-    assert "There is no holdout" in printed
+    assert "There are no holdout examples" in printed
     columns = {"field": "input.columns", "a": [], "b": []}
     stand_in.answer({**COMPARED, "rows": 0, "differences": [columns]})
-    assert "They read other columns" in stand_in.run("versions", "compare", "churn", "6", "7").stdout
+    assert "The versions have different columns" in stand_in.run("versions", "compare", "churn", "6", "7").stdout
     assert "regularizer.delta" in printed
 
 
@@ -179,7 +179,8 @@ def test_a_file_that_is_no_json_is_named_as_such(stand_in: StandIn, tmp_path: Pa
     file.write_text("age,plan\n39,paid\n")
     result = stand_in.run("predict", "churn", str(file))
     assert (result.exit_code, stand_in.asked) == (1, [])
-    assert f"the input must be JSON, and {file} is not; CSV is not read here" in result.stderr
+    assert f"The input must be JSON, but {file} is not" in result.stderr
+    assert "CSV is not supported here" in result.stderr
 
 
 def test_predict_with_a_version(stand_in: StandIn) -> None:
@@ -188,7 +189,7 @@ def test_predict_with_a_version(stand_in: StandIn) -> None:
     assert stand_in.asked[0].json() == {"inputs": [[1]], "version": 3}
 
 
-def test_predict_says_how_sure_it_is(stand_in: StandIn) -> None:
+def test_predict_prints_the_uncertainty(stand_in: StandIn) -> None:
     stand_in.answer({"version": 3, "outputs": [{"mean": 0.5, "std": 0.125, "interval": [0.250000123, 0.75]}]})
     shown = stand_in.run("predict", "churn", "[[1]]", "--uncertainty").stdout
     assert stand_in.asked[0].json() == {"inputs": [[1]], "uncertainty": True}
@@ -213,7 +214,7 @@ def test_a_key_may_expire(stand_in: StandIn) -> None:
     assert timedelta(days=89) < left <= timedelta(days=90)
     refused = stand_in.run("keys", "create", "pipeline", "--scope", "read", "--expires", "soon")
     assert (refused.exit_code, len(stand_in.asked)) == (2, 1)
-    assert "expected 12h, 90d" in refused.stderr
+    assert "Expected 12h, 90d" in refused.stderr
 
 
 def test_a_new_key_is_shown_and_the_old_ones_listed(stand_in: StandIn) -> None:
@@ -233,9 +234,9 @@ def test_revoking_a_key_asks(stand_in: StandIn) -> None:
 
 
 WEBHOOK = {"id": "w1", "url": "https://example.com/", "events": None, "failing_since": None, "created_at": AT}
-WEBHOOK |= {"disabled_at": AT, "disabled_why": "failed for 3 days: answered 500"}
+WEBHOOK |= {"disabled_at": AT, "disabled_reason": "Failed for 3 days. The receiver returned 500."}
 DELIVERY = {"id": "msg_1", "type": "ping", "state": "pending", "attempts": 0, "status": None, "error": None}
-DELIVERY |= {"next_at": AT, "delivered_at": None, "created_at": AT}
+DELIVERY |= {"next_attempt_at": AT, "delivered_at": None, "created_at": AT}
 
 
 def test_a_webhook_is_made_and_listed_with_why_it_is_disabled(stand_in: StandIn) -> None:
@@ -243,12 +244,12 @@ def test_a_webhook_is_made_and_listed_with_why_it_is_disabled(stand_in: StandIn)
     created = stand_in.run("webhooks", "create", "https://example.com/", "--event", "job.failed")
     assert stand_in.asked[0].json() == {"url": "https://example.com/", "events": ["job.failed"]}
     assert "whsec_x" in created.stdout
-    assert "failed for 3 days" in " ".join(stand_in.run("webhooks", "list").stdout.split())
+    assert "Failed for 3 days" in " ".join(stand_in.run("webhooks", "list").stdout.split())
 
 
-def test_a_ping_that_does_not_get_there_says_why(stand_in: StandIn) -> None:
-    failed = DELIVERY | {"state": "given_up", "error": "answered 500"}
+def test_a_failed_ping_is_reported_with_its_reason(stand_in: StandIn) -> None:
+    failed = DELIVERY | {"state": "given_up", "error": "The receiver returned 500."}
     stand_in.answer(DELIVERY, {"items": [failed], "next": None})
     tested = stand_in.run("webhooks", "test", "w1")
-    assert (tested.exit_code, tested.stderr) == (1, "amend: it did not get there: answered 500\n")
+    assert (tested.exit_code, tested.stderr) == (1, "amend: The delivery failed: The receiver returned 500.\n")
     assert [call.path for call in stand_in.asked] == ["/v1/webhooks/w1/test", "/v1/webhooks/w1/deliveries"]

@@ -150,7 +150,7 @@ def test_an_unpenalised_regression_keeps_its_weights() -> None:
 
 @pytest.mark.parametrize("kind", ["binary", "words", "classes", "number"])
 @pytest.mark.parametrize("where", ["array", "frame"])
-def test_networks_predict_what_they_did(kind: str, where: str) -> None:
+def test_imported_networks_give_the_same_predictions(kind: str, where: str) -> None:
     examples = frame(150, kind) if where == "frame" else arrays(150, kind)
     steps = [columns(StandardScaler())] if where == "frame" else [StandardScaler()]
     network = MLPRegressor if kind == "number" else MLPClassifier
@@ -163,7 +163,7 @@ def test_networks_predict_what_they_did(kind: str, where: str) -> None:
     close(predicted(adopted(made, examples), made, examples), expected(estimator, x), atol=1e-5)
 
 
-def test_the_objective_of_a_network_is_what_it_was_fitted_with() -> None:
+def test_an_imported_network_has_the_objective_of_its_fit() -> None:
     """So alpha means the same here as there."""
     examples = arrays(120, "number")
     estimator = MLPRegressor(
@@ -190,38 +190,41 @@ def test_torch_layers_become_a_network() -> None:
     with pytest.raises(EstimatorUnsupported, match="outputs="):
         imported(module, examples)
     wrong = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Tanh(), torch.nn.Linear(3, 1))
-    with pytest.raises(EstimatorUnsupported, match="layer 1, a Tanh"):
+    with pytest.raises(EstimatorUnsupported, match="Cannot import layer 1, a Tanh"):
         imported(wrong, examples, outputs={"kind": "binary"})
 
 
 @pytest.mark.parametrize(
     ("estimator", "why"),
     [
-        (SVC(kernel="linear"), "a SVC cannot be imported: of hinge losses Amend has the squared one alone"),
+        (SVC(kernel="linear"), "A SVC cannot be imported. Advice: Amend supports only the squared hinge loss"),
         (LinearSVC(loss="hinge"), "loss='hinge'"),
         (LinearSVC(intercept_scaling=10.0), "intercept_scaling"),
-        (LinearSVC(multi_class="crammer_singer"), "multi_class='crammer_singer' minimises another objective"),
-        (HuberRegressor(), "fits a scale beside the weights"),
-        (RandomForestClassifier(n_estimators=2), "a RandomForestClassifier cannot be imported; known: Logistic"),
+        (
+            LinearSVC(multi_class="crammer_singer"),
+            "multi_class='crammer_singer' cannot be imported, because its objective differs",
+        ),
+        (HuberRegressor(), "also fits a scale"),
+        (RandomForestClassifier(n_estimators=2), "A RandomForestClassifier cannot be imported. Supported: Logistic"),
         (
             LogisticRegressionCV(Cs=2, cv=2, l1_ratios=(0,), scoring="accuracy", use_legacy_attributes=False),
             "the C that it found",
         ),
-        (RidgeCV(), "a RidgeCV cannot be imported: fit a Ridge with the alpha that it found"),
+        (RidgeCV(), "A RidgeCV cannot be imported. Advice: fit a Ridge with the alpha that it found"),
         (make_pipeline(StandardScaler(), Lasso()), "no l1 penalty; fit a Ridge"),
         (GridSearchCV(LogisticRegression(), {"C": [1, 2]}, cv=2), "import its best_estimator_"),
         (LogisticRegression(fit_intercept=False), "without an intercept"),
         (LogisticRegression(class_weight="balanced"), "class_weight='balanced' would change with every example"),
         (LogisticRegression(l1_ratio=1.0, solver="saga", max_iter=5000), "l1 penalty"),
         (MLPClassifier((2,), activation="tanh", max_iter=2000, tol=1e-2), "activation 'tanh'"),
-        (make_pipeline(MinMaxScaler(), LogisticRegression()), "a MinMaxScaler cannot be imported"),
-        (KernelRidge(), "docs/kernel-models.md"),
-        (make_pipeline(RBFSampler(n_components=4), LogisticRegression()), "docs/kernel-models.md"),
-        (make_pipeline(StandardScaler(), LinearSVC()), "fit the same pipeline on a frame"),
+        (make_pipeline(MinMaxScaler(), LogisticRegression()), "A MinMaxScaler cannot be imported"),
+        (KernelRidge(), "docs/how-to/kernel-models.md"),
+        (make_pipeline(RBFSampler(n_components=4), LogisticRegression()), "docs/how-to/kernel-models.md"),
+        (make_pipeline(StandardScaler(), LinearSVC()), "Fit the same pipeline on a frame"),
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_what_cannot_be_imported_is_refused_with_a_sentence(estimator: Any, why: str) -> None:
+def test_unsupported_estimators_are_rejected_with_a_reason(estimator: Any, why: str) -> None:
     examples = arrays(60, "binary")
     with pytest.raises(EstimatorUnsupported, match=why) as refused:
         imported(clone(estimator).fit(examples["x"], examples["y"]), examples)
@@ -231,7 +234,7 @@ def test_what_cannot_be_imported_is_refused_with_a_sentence(estimator: Any, why:
 def test_a_column_that_the_frame_lacks_is_named() -> None:
     rows = frame(50, "binary").drop(columns="plan")
     estimator = LogisticRegression().fit(rows[["age", "pay"]], rows.y)
-    with pytest.raises(EstimatorUnsupported, match="no column 'pay', which it was fitted with"):
+    with pytest.raises(EstimatorUnsupported, match="The frame lacks 'pay', which the estimator was fitted with"):
         compose(estimator, describe_inputs(rows.rename(columns={"pay": "zip"}), "y"), None, None)
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import scipy.sparse
 
-from amend import Client, Invalid, NotFound, batches
+from amend import Client, Invalid, NotFound, example_batches
 from tests.amend.operations.data import columns
 from tests.worker.deployment import Deployment
 
@@ -29,26 +29,26 @@ def test_a_frame_is_predicted_by_one_version_in_its_own_order(
     client.wait(client.adapt(name))
     rows = [{"age": None if np.isnan(a) else a, "plan": None if pd.isna(p) else p} for a, p, _ in frame.to_numpy()]
     expected = [output.mean for output in client.predict(name, rows).outputs]
-    monkeypatch.setattr(batches, "BATCH_ROWS", 7)
+    monkeypatch.setattr(example_batches, "BATCH_ROWS", 7)
     versions: list[int | Literal["champion"] | None] = [None, 1, "champion"]
     for version in versions:
         found = client.predict(name, frame, version=version)
         # sums of another number of rows may be rounded in another way
         assert [output.mean for output in found.outputs] == pytest.approx(expected, rel=1e-12)
         assert found.version == 1
-    with pytest.raises(ValueError, match="the frame lacks 'plan'"):
+    with pytest.raises(ValueError, match="The frame lacks 'plan'"):
         client.predict(name, frame.drop(columns="plan"))
     with pytest.raises(ValueError, match="no rows"):
         client.predict(name, frame.head(0))
 
 
-def test_sparse_rows_are_learnt_from_and_predicted_as_those_with_their_zeros_are(
+def test_sparse_rows_give_the_same_model_and_predictions_as_dense_rows(
     client: Client, deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dense = columns(40)
     dense["x"] = np.where(dense["x"] > 0, dense["x"], 0)
     name, matrix = deployment.new_model(), scipy.sparse.csr_array(dense["x"])
-    monkeypatch.setattr(batches, "BATCH_ROWS", 15)
+    monkeypatch.setattr(example_batches, "BATCH_ROWS", 15)
     assert client.add_examples(name, {**dense, "x": matrix}).accepted == 40
     assert client.add_examples(name, dense).duplicates == 40
     client.wait(client.adapt(name))
@@ -95,7 +95,7 @@ def test_a_model_is_made_from_a_frame_and_learns_its_rows(client: Client, deploy
 def test_a_frame_and_a_generator_arrive_in_batches(
     client: Client, deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "BATCH_ROWS", 10)
+    monkeypatch.setattr(example_batches, "BATCH_ROWS", 10)
     table = {"kind": "table", "columns": [{"name": "a", "type": "number"}, {"name": "b", "type": "category"}]}
     table["columns"][1]["values"] = ["x", "y"]  # type: ignore[index]
     name = deployment.new_model(input=table)
@@ -113,7 +113,7 @@ def test_a_frame_and_a_generator_arrive_in_batches(
 def test_a_file_arrives_in_batches_and_a_bad_row_is_named(
     suffix: str, client: Client, deployment: Deployment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(batches, "BATCH_ROWS", 10)
+    monkeypatch.setattr(example_batches, "BATCH_ROWS", 10)
     name = deployment.new_model(input={"kind": "table", "columns": [{"name": "age", "type": "number"}]})
     frame = pd.DataFrame({"key": [f"e{i}" for i in range(25)], "age": range(25), "left": [i % 2 for i in range(25)]})
 
@@ -143,7 +143,7 @@ def test_a_file_arrives_in_batches_and_a_bad_row_is_named(
 def test_a_bad_example_is_named_by_its_place_among_all(
     client: Client, deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "BATCH_ROWS", 10)
+    monkeypatch.setattr(example_batches, "BATCH_ROWS", 10)
     name = deployment.new_model()
     good = columns(25)
     x = good["x"].copy()
@@ -164,7 +164,7 @@ def test_examples_are_corrected_one_by_one_and_by_a_frame(
     one = client.replace_example(name, good["id"][0], good["x"][0] + 1, 1)
     assert (one.replaced, one.position) == (1, 26)
     assert client.replace_example(name, good["id"][0], good["x"][0] + 1, 1).unchanged == 1
-    monkeypatch.setattr(batches, "BATCH_ROWS", 10)
+    monkeypatch.setattr(example_batches, "BATCH_ROWS", 10)
     moved = {**good, "x": good["x"] + 2}
     all_ = client.replace_examples(name, moved)
     assert (all_.replaced, all_.unchanged, all_.position) == (25, 0, 51)

@@ -103,7 +103,9 @@ def test_a_network_becomes_the_first_version(client: Client, deployment: Deploym
     assert client.wait(removed.job).version == 2
 
 
-def test_one_that_was_stopped_early_is_refined_as_the_policy_asks(client: Client, deployment: Deployment) -> None:
+def test_an_estimator_that_was_stopped_early_is_refined_if_the_policy_requires_it(
+    client: Client, deployment: Deployment
+) -> None:
     rows = arrays(300, "binary")
     rough = LogisticRegression(C=0.5, tol=1e3, max_iter=5000).fit(rows["x"], rows["y"])
     truth = LogisticRegression(C=0.5, tol=1e-10, max_iter=5000).fit(rows["x"], rows["y"])
@@ -119,7 +121,9 @@ def test_one_that_was_stopped_early_is_refined_as_the_policy_asks(client: Client
     assert certificate.bound <= 0.01 * np.linalg.norm(best)
 
 
-def test_what_is_refused_leaves_no_model_and_what_broke_off_goes_on(client: Client, deployment: Deployment) -> None:
+def test_a_rejected_import_leaves_no_model_and_an_interrupted_import_can_continue(
+    client: Client, deployment: Deployment
+) -> None:
     name, rows = fresh_name(), arrays(60, "binary")
     fit = LogisticRegression(C=0.5).fit(rows["x"], rows["y"])
     with pytest.raises(Invalid):

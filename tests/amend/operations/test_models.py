@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from amend import Client, Conflict, Forbidden, JobFailed, NotFound, responses
+from amend.client_methods import listing, operation
 from amend.operations import Operations
-from amend.sansio import Flow, Pages, Pause, listing, operation
+from amend.requests import Flow, Pages, Pause
 from tests.amend.clients import Connect
 from tests.amend.operations.data import INPUT, QUIET, TARGET, columns
 from tests.worker.deployment import DIM, Deployment
@@ -31,6 +32,17 @@ def test_columns_and_classes_change(client: Client, deployment: Deployment) -> N
     assert (made.input["columns"][0]["name"], made.target) == ("years", classes)
 
 
+def test_examples_are_listed_by_source_split_and_time(client: Client, deployment: Deployment) -> None:
+    name = deployment.new_model()
+    rows = {"id": ["a", "b", "c"], "x": np.zeros((3, DIM)), "y": [0, 1, 1], "split": ["train", "train", "holdout"]}
+    when = ["2026-03-01T00:00:00Z", "2026-03-02T00:00:00Z", "2026-03-03T00:00:00Z"]
+    client.add_examples(name, {**rows, "source": ["crm", "web", "web"], "time": when})
+    assert [example.id for example in client.examples(name, source="web")] == ["b", "c"]
+    assert [example.id for example in client.examples(name, split="holdout")] == ["c"]
+    assert [example.id for example in client.examples(name, since="2026-03-02T00:00:00Z")] == ["b", "c"]
+    assert list(client.examples(name, state="quarantined")) == []
+
+
 def test_a_model_from_its_creation_to_its_deletion(client: Client, deployment: Deployment) -> None:
     name = deployment.new_model() + "x"
     made = client.create_model(name, INPUT, TARGET, regularizer={"kind": "l2", "delta": 2.0}, policy=QUIET)
@@ -38,7 +50,7 @@ def test_a_model_from_its_creation_to_its_deletion(client: Client, deployment: D
     assert name in [model.name for model in client.models()]
     with pytest.raises(Conflict, match="champion_missing"):
         client.version(name, "champion")
-    added = client.add_examples(name, columns(60, subject=["user-1"] * 60))
+    added = client.add_examples(name, columns(60, subject=[f"user-{i}" for i in range(60)]))
     assert (added.accepted, added.duplicates, added.first_position, added.last_position) == (60, 0, 1, 60)
     assert [example.id for example in client.examples(name)] == [f"e{i}" for i in range(60)]
     assert client.example(name, "e3").position == 4
@@ -79,13 +91,13 @@ def test_a_model_from_its_creation_to_its_deletion(client: Client, deployment: D
     pair = client.compare(name, 2, newest.version)
     assert (pair.a.version, pair.b.version, pair.rows) == (2, newest.version, client.model(name).counts.holdout)
     assert [(found.field, found.a, found.b) for found in pair.differences] == [("regularizer.delta", 2.0, 4.0)]
-    assert pair.figures["accuracy"].a == adapted.metrics["accuracy"]
+    assert pair.metrics["accuracy"].a == adapted.metrics["accuracy"]
     assert pair.coefficients is not None
     assert {found.feature for found in pair.coefficients} == {*(f"x[{i}]" for i in range(DIM)), "(intercept)"}
     rolled_back = client.promote(name, 1)
     assert (rolled_back.state, rolled_back.held) == ("champion", client.model(name).held)
     assert rolled_back.held is not None
-    assert rolled_back.held.why == "version 1 was promoted by hand"
+    assert rolled_back.held.reason == "version 1 was promoted by hand"
     assert next(client.promotions(name)).version == 1
     [change] = client.changes(name)
     assert (change.position, change.kind, change.value["delta"]) == (62, "regularizer", 4.0)
@@ -103,9 +115,7 @@ def test_a_model_from_its_creation_to_its_deletion(client: Client, deployment: D
     assert caught.value.code == "model_not_found"
 
 
-def test_a_job_is_waited_for_cancelled_and_not_waited_for_longer_than_asked(
-    client: Client, deployment: Deployment
-) -> None:
+def test_waiting_for_a_job_respects_cancellation_and_the_timeout(client: Client, deployment: Deployment) -> None:
     name = deployment.new_model()
     client.add_examples(name, columns(20))
     with deployment.worker_held():
@@ -131,7 +141,7 @@ def test_a_key_is_issued_used_and_revoked(client: Client, connect: Connect, depl
     client.revoke_key(issued.id)
 
 
-def test_readiness_is_told(client: Client) -> None:
+def test_readiness_reports_which_part_is_down(client: Client) -> None:
     ready = client.readiness()
     assert (ready.status, ready.worker.ok, ready.mlflow.ok) == ("degraded", True, False)
 
@@ -145,7 +155,8 @@ def test_there_is_a_method_for_every_endpoint(deployment: Deployment) -> None:
     for _, member in inspect.getmembers_static(Operations, lambda member: isinstance(member, operation | listing)):
         # an import asks what others ask
         if member.__module__ != "amend.operations.http" and member.make.__name__ != "import_model":
-            needed = [p for p in inspect.signature(member.make).parameters.values() if p.default is p.empty][1:]
+            parameters = inspect.signature(member.make).parameters.values()
+            needed = [p for p in parameters if p.default is p.empty and p.kind is not p.VAR_KEYWORD][1:]
             given = {"examples": [{"id": "a"}], "to": "1.arrow"}
             made = member.make(client, *(given.get(p.name, "1") for p in needed))
             asked.add(("GET", made.path) if isinstance(made, Pages) else first_call(made))

@@ -91,5 +91,5 @@ def test_gem_lets_the_memory_lose_no_more_than_before() -> None:
 
 def test_rivals_refuse_what_they_are_not_for() -> None:
     base, problem, _ = problem_of("remove")
-    with pytest.raises(ValueError, match="examples that come"):
+    with pytest.raises(ValueError, match="added examples only"):
         gem(base.state, problem, problem.base)

@@ -16,6 +16,14 @@ from core.tables.erasures import Erasure, ErasureState, Part
 from core.tables.models import Model
 from tests.core.ledger.reference_ledger import SECRET, Row, add
 
+STEPS = [
+    ErasureState.RECEIVED,
+    ErasureState.ADAPTING,
+    ErasureState.VERIFYING,
+    ErasureState.PURGING,
+    ErasureState.COMPLETED,
+]
+
 
 def somebody() -> str:
     """A person whom no other test knows."""
@@ -50,13 +58,16 @@ def parts(database: Database, id: str) -> dict[str, Part]:
         return {part.model: part for part in queries.parts_of(session, queries.find(session, id))}
 
 
-def reach(database: Database, id: str, model: Model, state: ErasureState, **figures: Any) -> None:
-    """Note that a model is at a step of an erasure, as its job would."""
+def reach(database: Database, id: str, model: Model, state: ErasureState, **report: Any) -> None:
+    """Take a model's part of an erasure to a state, step by step, as its job would."""
     with database.write() as session:
         part = session.get_one(Part, (id, model.id))
-        if part.state is not ErasureState.REFUSED:  # no job looks at it any more
-            part.figures = figures or part.figures
-            states.move(part, state)
+        if part.state is ErasureState.REFUSED:  # jobs ignore it
+            return
+        part.report = report or part.report
+        path = [ErasureState.FAILED] if state is ErasureState.FAILED else STEPS[: STEPS.index(state) + 1]
+        for step in path[path.index(part.state) + 1 :] if part.state in path else path:
+            states.move(part, step)
             states.conclude(session, queries.find(session, id))
 
 

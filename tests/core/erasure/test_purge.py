@@ -1,47 +1,19 @@
-"""Deleting removed examples, without a worker."""
+"""Deleting the examples of a person, without a worker."""
 
 from __future__ import annotations
 
-from sqlalchemy import delete, select
-
 from core.database import Database
 from core.erasure import purge
-from core.ledger import holdout
-from core.tables.erasures import Part
-from core.tables.jobs import Job
-from core.tables.ledger import Example
-from core.tables.models import Model
+from core.ledger import holdout_sample
 from core.versions.store import Store
-from tests.core.erasure.erasure_helpers import ask, give, parts, somebody
-from tests.core.ledger.reference_ledger import Row, add, new_model, remove
-
-MANY = 40_000
-"""More than the parameters of one statement on SQLite."""
-
-
-def test_examples_of_a_held_erasure_stay_however_many_they_are(database: Database) -> None:
-    model, person = new_model(database), somebody()
-    give(database, model, person, "a", "b")
-    give(database, model, somebody(), "c")
-    id = ask(database, person, hold=True).id
-    remove(database, model, ["c"])
-    with database.write() as session:
-        session.execute(delete(Job).where(Job.model_id == model.id))  # while any waits, nothing is deleted
-        part = session.get_one(Part, (id, model.id))
-        part.restricted = [*part.restricted, *range(1000, 1000 + MANY)]
-    with database.write() as session:
-        found = session.get_one(Model, model.id)
-        assert purge.has_removed_examples(session, found)
-        assert purge.purge_removed(session, found) == 1
-        assert not purge.has_removed_examples(session, found)
-        left = session.scalars(select(Example.id).where(Example.model_id == model.id))
-        assert set(left) == {"a", "b"}
+from tests.core.erasure.erasure_helpers import ask, parts, somebody
+from tests.core.ledger.reference_ledger import Row, add, new_model
 
 
 def test_a_sample_of_the_holdout_that_names_deleted_examples_is_made_anew(database: Database) -> None:
     model, person = new_model(database), somebody()
     add(database, model, [Row("a", subject=person, split=True), Row("b", split=True), Row("c", split=False)])
-    holdout.update_sample(database, model.id, 3, 10)
+    holdout_sample.update_sample(database, model.id, 3, 10)
     part = parts(database, ask(database, person).id)[model.name]
 
     def found() -> int:
@@ -51,9 +23,9 @@ def test_a_sample_of_the_holdout_that_names_deleted_examples_is_made_anew(databa
 
     assert found() == 1
     with database.write() as session:
-        purge.delete_examples(session, model.id, [3])
+        purge.delete_examples(session, session.merge(model), [3])
     assert found() == 1
     with database.write() as session:
-        assert purge.delete_examples(session, model.id, part.positions) == 1
+        assert purge.delete_examples(session, session.merge(model), part.positions) == 1
     assert found() == 0
-    assert holdout.update_sample(database, model.id, 4, 10).rows.tolist() == [2]
+    assert holdout_sample.update_sample(database, model.id, 4, 10).rows.tolist() == [2]

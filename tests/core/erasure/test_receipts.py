@@ -85,7 +85,7 @@ def test_a_missing_receipt_is_named(bodies: list[dict[str, Any]], data: st.DataO
     place = data.draw(st.integers(0, len(bodies) - 1))
     left = bodies[:place] + bodies[place + 1 :]
     if place < len(bodies) - 1:  # of the last, only its file or a hash that somebody kept can tell
-        assert Flaw(place + 1, f"missing: number {place + 2} comes instead") in find_flaws(left)
+        assert Flaw(place + 1, f"missing: receipt {place + 2} follows instead") in find_flaws(left)
 
 
 @given(st.lists(CONTENTS, min_size=2, max_size=4).map(link), st.randoms(use_true_random=False))
@@ -187,7 +187,7 @@ def test_a_row_that_is_gone_is_found(empty_database: Database, tmp_path: Path, n
     receipts.file_missing(empty_database, store)
     with empty_database.write() as session:
         session.delete(session.get_one(Receipt, number))
-    assert Flaw(number, "is in the store and not in the database") in verify_chain(empty_database, store)
+    assert Flaw(number, "missing in the database: it is only in the store") in verify_chain(empty_database, store)
 
 
 def test_rows_that_changed_places_are_found(empty_database: Database, tmp_path: Path) -> None:

@@ -102,6 +102,18 @@ def test_a_backup_that_was_made_while_the_erasure_was_open_is_brought_to_the_sam
     assert sound(empty_database, store)
 
 
+def test_a_request_that_was_held_at_the_backup_is_approved(empty_database: Database, store: Store) -> None:
+    model, person = new_model(empty_database), somebody()
+    with forgotten(empty_database, store):
+        ask(empty_database, person)
+    give(empty_database, model, person, "a")
+    held = ask(empty_database, person, hold=True)
+    assert held.state is ErasureState.HELD
+    assert again(empty_database, store) == (1, [held.id])
+    assert find_erasure(empty_database, held.id).state is ErasureState.RECEIVED
+    assert parts(empty_database, held.id)[model.name].state is ErasureState.RECEIVED
+
+
 def test_receipts_that_were_written_before_the_replay_hide_none(empty_database: Database, store: Store) -> None:
     """After the restore, another erasure is completed first, and takes the number of one that is missing."""
     model, person = new_model(empty_database), somebody()

@@ -12,7 +12,8 @@ from sqlalchemy.exc import IntegrityError
 
 from core.database import Database
 from core.erasure import decisions, states
-from core.erasure.states import months_after, token_of
+from core.erasure.due_dates import months_after
+from core.erasure.states import token_of
 from core.errors import Conflict, NotFound
 from core.jobs import leases
 from core.ledger.batch import subject_hash
@@ -66,10 +67,10 @@ def test_whatever_is_there_of_a_person_is_found_in_every_model(database: Databas
     found = parts(database, erasure.id)
     assert set(found) == {one.name, two.name}
     first = found[one.name]
-    assert (first.positions, first.examples, first.first, first.removed) == ([1, 2, 4], 3, 1, 7)
+    assert (first.positions, first.examples, first.first_position, first.removal_position) == ([1, 2, 4], 3, 1, 7)
     # what was removed earlier is still there, and must go, too
     second = found[two.name]
-    assert (second.positions, second.examples, second.first, second.removed) == ([1], 1, 1, 2)
+    assert (second.positions, second.examples, second.first_position, second.removal_position) == ([1], 1, 1, 2)
     assert (stored(database, one).removed_count, stored(database, two).removed_count) == (3, 1)
     assert [len(jobs(database, model)) for model in (one, two, other)] == [1, 1, 0]
     assert find_erasure(database, erasure.id).state is ErasureState.RECEIVED
@@ -163,7 +164,7 @@ def test_the_receipt_tells_what_was_done_and_not_of_whom(database: Database) -> 
     give(database, one, person, "private-1", "private-2")
     give(database, two, person, "private-3")
     id = ask(database, person, reason="a private reason").id
-    reach(database, id, one, COMPLETED, method="adapted", certificate={"bound": 0.1})
+    reach(database, id, one, COMPLETED, method="adapted", certificate={"kind": "bound", "bound": 0.1})
     reach(database, id, two, COMPLETED, method="retrained")
     told = receipt(database, id)
     assert told["statement"].startswith("3 examples about this person were forgotten by 2 models")

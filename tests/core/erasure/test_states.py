@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import ast
+import re
+import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings, strategies
+from sqlalchemy import event
 from sqlalchemy.orm import Session
 
 from core.database import Database
 from core.erasure import decisions, states
+from core.erasure.deleted_models import note_deletion
 from core.errors import Conflict
 from core.tables.erasures import OPEN, Erasure, ErasureState, Part
 from core.tables.models import Model
+from core.versions.erased_examples import open_parts
 from tests.core.erasure.erasure_helpers import ask, change, find_erasure, give, parts, reach, somebody
 from tests.core.ledger.reference_ledger import new_model
 
@@ -30,23 +37,18 @@ DECISIONS: dict[str, Act] = {
     "extend": lambda session, erasure: decisions.extend(session, erasure, "later", "key"),
     "retry": lambda session, erasure: decisions.retry(session, erasure, "key"),
 }
-FORBIDDEN = {
-    ("approve", RECEIVED): "erasure_not_held",
-    ("approve", PURGING): "erasure_not_held",
-    ("approve", FAILED): "erasure_not_held",
-    ("approve", COMPLETED): "erasure_not_held",
-    ("approve", REFUSED): "erasure_not_held",
+ADAPTING, VERIFYING = ErasureState.ADAPTING, ErasureState.VERIFYING
+OUTCOMES: dict[tuple[str, ErasureState], ErasureState | str] = {
+    ("approve", HELD): RECEIVED,
+    **{("approve", state): "erasure_not_held" for state in ErasureState if state is not HELD},
+    **{("refuse", state): REFUSED for state in (HELD, RECEIVED, ADAPTING, VERIFYING, FAILED)},
     ("refuse", PURGING): "erasure_begun",
-    ("refuse", COMPLETED): "erasure_ended",
-    ("refuse", REFUSED): "erasure_ended",
-    ("extend", COMPLETED): "erasure_ended",
-    ("extend", REFUSED): "erasure_ended",
-    ("retry", HELD): "erasure_not_failed",
-    ("retry", RECEIVED): "erasure_not_failed",
-    ("retry", PURGING): "erasure_not_failed",
-    ("retry", COMPLETED): "erasure_not_failed",
-    ("retry", REFUSED): "erasure_not_failed",
+    **{("extend", state): state for state in (HELD, *OPEN)},
+    **{(decision, state): "erasure_ended" for decision in ("refuse", "extend") for state in (COMPLETED, REFUSED)},
+    ("retry", FAILED): RECEIVED,
+    **{("retry", state): "erasure_not_failed" for state in ErasureState if state is not FAILED},
 }
+"""The state after each decision, or the code of the error."""
 
 
 def erasure_in(database: Database, state: ErasureState) -> str:
@@ -62,27 +64,27 @@ def erasure_in(database: Database, state: ErasureState) -> str:
     return id
 
 
-@pytest.mark.parametrize(("decision", "state"), [(d, s) for d, s in product(DECISIONS, ErasureState)])
-def test_a_decision_is_made_or_refused_by_the_state(database: Database, decision: str, state: ErasureState) -> None:
-    if state in (ErasureState.ADAPTING, ErasureState.VERIFYING):
-        return
-    id = erasure_in(database, state)
-    code = FORBIDDEN.get((decision, state))
-    if code is None:
+@pytest.mark.parametrize(("decision", "state"), list(product(DECISIONS, ErasureState)))
+def test_the_state_determines_the_outcome_of_a_decision(database: Database, decision: str, state: ErasureState) -> None:
+    id, outcome = erasure_in(database, state), OUTCOMES[decision, state]
+    if isinstance(outcome, ErasureState):
         change(database, id, DECISIONS[decision])
+        assert find_erasure(database, id).state is outcome
         return
     with pytest.raises(Conflict) as refused:
         change(database, id, DECISIONS[decision])
-    assert refused.value.code == code
+    assert refused.value.code == outcome
     assert find_erasure(database, id).state is state
 
 
 @pytest.mark.parametrize("state", ErasureState)
-@pytest.mark.parametrize("row", [Erasure, Part])
-def test_nothing_moves_but_as_the_table_says(row: type[Erasure | Part], state: ErasureState) -> None:
+@pytest.mark.parametrize(("row", "table"), [(Erasure, states.ERASURE_TRANSITIONS), (Part, states.TRANSITIONS)])
+def test_a_state_changes_only_as_the_table_permits(
+    row: type[Erasure | Part], table: dict[ErasureState, frozenset[ErasureState]], state: ErasureState
+) -> None:
     for wanted in ErasureState:
         found = row(state=state)
-        if wanted in states.TRANSITIONS[state]:
+        if wanted in table[state] or wanted is state:
             states.move(found, wanted)
             assert found.state is wanted
         else:
@@ -91,11 +93,16 @@ def test_nothing_moves_but_as_the_table_says(row: type[Erasure | Part], state: E
             assert found.state is state
 
 
-def test_what_has_ended_stays_ended() -> None:
-    assert not states.TRANSITIONS[REFUSED]
-    assert not any(state in states.TRANSITIONS[COMPLETED] for state in (HELD, FAILED, REFUSED))
-    assert REFUSED not in states.TRANSITIONS[PURGING]
-    assert all(HELD not in states.TRANSITIONS[state] for state in OPEN)
+def test_the_table_is_the_picture_in_the_documentation() -> None:
+    text = (ROOT / "docs/explanation/life-of-a-request.md").read_text()
+    [picture] = re.findall(r"stateDiagram-v2\n(.*?)```", text, re.DOTALL)
+    drawn = set(re.findall(r"(\w+) --> (\w+)", picture))
+    assert drawn == {(state.value, to.value) for state, targets in states.TRANSITIONS.items() for to in targets}
+
+
+def test_the_steps_of_a_job_are_transitions() -> None:
+    for step, sources in states.JOB_STEPS.items():
+        assert all(step in states.TRANSITIONS[state] for state in sources)
 
 
 def test_a_job_takes_the_parts_of_its_model_from_step_to_step(database: Database) -> None:
@@ -106,6 +113,7 @@ def test_a_job_takes_the_parts_of_its_model_from_step_to_step(database: Database
     for step in (ErasureState.ADAPTING, ErasureState.VERIFYING, PURGING, ErasureState.ADAPTING):
         with database.write() as session:
             states.advance(session, one.id, step)
+        assert find_erasure(database, id).state is RECEIVED
         assert {name: part.state for name, part in parts(database, id).items()} == {one.name: step, two.name: RECEIVED}
 
 
@@ -119,12 +127,111 @@ def test_a_held_part_waits_for_no_job(database: Database) -> None:
     assert (find_erasure(database, id).state, parts(database, id)[model.name].state) == (HELD, HELD)
 
 
+def test_a_part_that_is_received_during_a_job_waits_for_the_next_one(database: Database) -> None:
+    model, person, late = new_model(database), somebody(), somebody()
+    give(database, model, person, "a")
+    give(database, model, late, "b")
+    first = ask(database, person).id
+    with database.write() as session:
+        states.advance(session, model.id, ErasureState.ADAPTING)
+    second = ask(database, late).id
+    for step in (ErasureState.VERIFYING, PURGING):
+        with database.write() as session:
+            states.advance(session, model.id, step)
+    assert [find_erasure(database, id).state for id in (first, second)] == [PURGING, RECEIVED]
+
+
+class Machine:
+    """Two models, two people, and everything that can happen to their erasures."""
+
+    def __init__(self, database: Database) -> None:
+        self.database, self.models, self.people = database, [new_model(database) for _ in range(2)], [somebody()]
+        self.people.append(somebody())
+        self.ids = [self.ask(i, hold=bool(i)) for i in range(2)]
+
+    def ask(self, i: int, **options: Any) -> str:
+        for model in self.models:
+            give(self.database, model, self.people[i], f"{uuid.uuid4()}")
+        return ask(self.database, self.people[i], **options).id
+
+    def act(self, action: str, i: int) -> None:
+        """Do something to the i-th model or erasure; what is forbidden raises Conflict and changes nothing."""
+        model, id = self.models[i], self.ids[i]
+        with suppress(Conflict):
+            if action in DECISIONS:
+                change(self.database, id, DECISIONS[action])
+            elif action == "ask":
+                self.ids[i] = self.ask(i)
+            else:
+                with self.database.write() as session:
+                    self.work(session, action, session.get_one(Model, model.id))
+
+    def work(self, session: Session, action: str, model: Model) -> None:
+        """What jobs do."""
+        if action == "fail":
+            states.fail(session, model.id, {"code": "c", "detail": "d"})
+        elif action == "complete":
+            for part, erasure in open_parts(session, model.id):
+                if part.state is PURGING:
+                    states.complete_part(session, part, erasure)
+        elif action == "note deletion":
+            note_deletion(session, model)
+        else:
+            states.advance(session, model.id, ErasureState(action))
+
+    def snapshot(self) -> dict[tuple[str, str], ErasureState]:
+        """The states of all erasures and their parts."""
+        found: dict[tuple[str, str], ErasureState] = {}
+        for id in self.ids:
+            found[id, ""] = find_erasure(self.database, id).state
+            found |= {(id, name): part.state for name, part in parts(self.database, id).items()}
+        return found
+
+
+STEPS = [state.value for state in states.JOB_STEPS]
+ACTIONS = [*(d for d in DECISIONS if d != "extend"), *STEPS, *STEPS, "ask", "fail", "complete", "note deletion"]
+
+
+SEQUENCE = strategies.tuples(strategies.sampled_from(ACTIONS), strategies.integers(0, 1))
+
+
+@settings(max_examples=40, deadline=None)
+@given(actions=strategies.lists(SEQUENCE, min_size=8))
+def test_no_sequence_of_events_leaves_the_table(database: Database, actions: list[tuple[str, int]]) -> None:
+    """Assignments are observed one by one; bulk updates make one transition each, seen before and after."""
+    seen: list[tuple[type, ErasureState, ErasureState]] = []
+
+    def observe(row: Erasure | Part, new: ErasureState, old: Any, _event: object) -> None:
+        if isinstance(old, ErasureState) and old is not new:
+            seen.append((type(row), old, new))
+
+    machine = Machine(database)
+    for row in (Erasure, Part):
+        event.listen(row.state, "set", observe, active_history=True)
+    try:
+        for action, i in actions:
+            before = machine.snapshot()
+            machine.act(action, i)
+            after = machine.snapshot()
+            if action in STEPS:
+                changed = {key: (old, after[key]) for key, old in before.items() if after[key] is not old}
+                seen += [(Part if name else Erasure, *pair) for (_, name), pair in changed.items()]
+            for id in machine.ids:
+                behind = [state for (of, name), state in after.items() if of == id and name]
+                assert after[id, ""] in (HELD, COMPLETED, REFUSED) or after[id, ""] is states.derive(behind)
+    finally:
+        for row in (Erasure, Part):
+            event.remove(row.state, "set", observe)
+    for kind, old, new in seen:
+        assert new in (states.TRANSITIONS if kind is Part else states.ERASURE_TRANSITIONS)[old], (kind, old, new)
+
+
 def names_assigned_to(tree: ast.AST) -> set[str]:
     """The names whose attribute `state` is assigned to."""
     found: set[str] = set()
     for node in ast.walk(tree):
         targets: list[Any] = node.targets if isinstance(node, ast.Assign) else []
-        for target in [t for given in targets for t in ast.walk(given)]:
+        for target in [t for assigned in targets for t in ast.walk(assigned)]:
             if isinstance(target, ast.Attribute) and target.attr == "state" and isinstance(target.value, ast.Name):
                 found.add(target.value.id)
     return found

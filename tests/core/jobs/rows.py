@@ -46,7 +46,15 @@ def enter_version(
 
     def enter(session: Session, row: Model) -> int:
         number = (row.tip or 0) + 1
-        values = {"method": "", "memory": {}, "metrics": {}, "cost": {}, "sha256": "", "file": "", "dataset": "0" * 64}
+        values = {
+            "method": "",
+            "memory": {},
+            "metrics": {},
+            "cost": {},
+            "sha256": "",
+            "file": "",
+            "dataset_digest": "0" * 64,
+        }
         if created_at is not None:
             values["created_at"] = created_at
         state = VersionState.CHAMPION

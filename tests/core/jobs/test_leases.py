@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from sqlalchemy.orm import Session
 
-from core.database import Database, now
+from core.clock import now
+from core.database import Database
 from core.jobs import leases, queue
 from core.jobs.leases import JobCancelled, JobLost
 from core.tables.jobs import Job, JobKind, JobState
@@ -41,7 +42,7 @@ def take(database: Database, job: str, owner: str = OWNER, seconds: float = SECO
 
 def expire(database: Database, job: str) -> None:
     with database.write() as session:
-        session.get_one(Job, job).lease_until = now() - timedelta(milliseconds=1)
+        session.get_one(Job, job).lease_expires_at = now() - timedelta(milliseconds=1)
 
 
 def written_by(database: Database, job: str, owner: str, act: Callable[[Session, Job, Model], Any]) -> None:
@@ -130,7 +131,7 @@ def test_who_lost_the_lease_can_neither_extend_nor_write(database: Database, job
         JobState.RUNNING,
         None,
         OTHER,
-        "started",
+        "Started",
     )
     written_by(database, job, OTHER, succeed)
     with pytest.raises(JobLost):
@@ -196,7 +197,7 @@ def test_a_job_fails_after_its_attempts_and_says_why(database: Database, job: st
     found = shown(database, job)
     assert (found.state, found.attempts) == (JobState.FAILED, MOST)
     assert found.error == {"code": "solver_failed", "detail": "too steep"}
-    assert found.message == "failed after 3 attempts: too steep"
+    assert found.message == "Failed after 3 attempts: too steep"
     assert found.started_at is not None
     assert found.finished_at is not None
     assert found.seconds == (found.finished_at - found.started_at).total_seconds() > 0
@@ -218,7 +219,7 @@ def test_workers_that_are_lost_count_as_attempts(database: Database, job: str) -
     assert not take(database, job)
     found = shown(database, job)
     assert found.state is JobState.FAILED
-    assert found.error == {"code": "worker_lost", "detail": "The workers that ran it were lost."}
+    assert found.error == {"code": "worker_lost", "detail": "The workers that ran the job were lost."}
 
 
 def test_between_attempts_a_job_rests(database: Database, job: str) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from core.database import Database, now
+from core.clock import now
+from core.database import Database
 from core.jobs import schedule
 from core.jobs.outlook import Outlook, find_outlook
 from core.tables.jobs import JobKind

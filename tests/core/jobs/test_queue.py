@@ -92,7 +92,7 @@ def test_an_adaptation_begins_where_the_champion_stands_and_a_retrain_at_the_sta
     def enter(session: Session, row: Model) -> None:
         values = {"method": "retrain", "memory": {}, "metrics": {}, "cost": {}, "sha256": "", "file": ""}
         state = {"kind": VersionKind.TRAINED, "state": VersionState.CHAMPION, "position": 2}
-        session.add(Version(model_id=row.id, number=1, dataset="0" * 64, **state, **values))
+        session.add(Version(model_id=row.id, number=1, dataset_digest="0" * 64, **state, **values))
         row.champion = row.tip = 1
 
     assert locked(database, model, lambda s, m: queue.enqueue_adaptation(s, m, None)) is None
@@ -118,7 +118,7 @@ def test_a_running_job_is_asked_to_stop(database: Database, model: Model) -> Non
     on_job(database, job_id, lambda _, job: setattr(job, "lease_owner", "somebody"))
     on_job(database, job_id, cancelled)
     job = shown(database, job_id)
-    assert (job.state, job.cancelling) == (JobState.RUNNING, True)
+    assert (job.state, job.cancel_requested) == (JobState.RUNNING, True)
 
 
 def test_a_job_that_was_handed_back_is_cancelled_at_once(database: Database, model: Model) -> None:

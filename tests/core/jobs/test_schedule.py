@@ -10,9 +10,10 @@ import pytest
 from sqlalchemy import select
 from structlog.testing import capture_logs
 
-from core.database import Database, now
+from core.clock import now
+from core.database import Database
 from core.jobs import schedule
-from core.jobs.holds import hold
+from core.models.holds import hold
 from core.tables.jobs import Job, JobKind, JobState, Outbox
 from core.tables.ledger import Change
 from core.tables.models import Model
@@ -263,11 +264,11 @@ def test_the_log_tells_why_a_job_was_enqueued_or_not_and_not_at_every_tick(empty
             hold(session, session.get_one(Model, model.id), "looked at", "admin")
         schedule.enqueue_due(empty_database)
     assert {line["model"] for line in logs} == {model.name}
-    assert [(line["event"], line["why"]) for line in logs] == [
-        ("no job was enqueued", "too few changes wait, and none for long enough"),
-        ("a job was enqueued", "3 changes wait, 3 are enough"),
-        ("no job was enqueued", "a job waits already"),
-        ("no job was enqueued", "the model is held"),
+    assert [(line["event"], line["reason"]) for line in logs] == [
+        ("job_not_due", "too few changes are pending, and none for long enough"),
+        ("job_enqueued", "3 changes are pending, 3 suffice"),
+        ("job_not_due", "a job is already queued"),
+        ("job_not_due", "the model is held"),
     ]
     assert logs[1]["job"] == job
 
@@ -305,10 +306,10 @@ def test_a_job_whose_lease_ended_is_sent_again_at_once_and_then_after_a_while(em
     schedule.reconcile(empty_database, Sent(), PATIENCE)
     with empty_database.write() as session:
         row = session.get_one(Job, job)
-        row.state, row.lease_owner, row.lease_until = JobState.RUNNING, OWNER, now() + MINUTE
+        row.state, row.lease_owner, row.lease_expires_at = JobState.RUNNING, OWNER, now() + MINUTE
     assert schedule.reconcile(empty_database, sent, PATIENCE) == 0
     with empty_database.write() as session:
-        session.get_one(Job, job).lease_until = now() - timedelta(milliseconds=1)
+        session.get_one(Job, job).lease_expires_at = now() - timedelta(milliseconds=1)
         session.get_one(Job, job).sent_at = now() - timedelta(seconds=1)
     assert schedule.reconcile(empty_database, sent, PATIENCE) == 1
     assert schedule.reconcile(empty_database, sent, PATIENCE) == 0
@@ -316,7 +317,7 @@ def test_a_job_whose_lease_ended_is_sent_again_at_once_and_then_after_a_while(em
 
 def test_a_job_that_waits_for_another_of_its_kind_is_not_sent_again(empty_database: Database) -> None:
     model = model_with(empty_database)
-    enter_job(empty_database, model, state=JobState.RUNNING, lease_until=now() + MINUTE)
+    enter_job(empty_database, model, state=JobState.RUNNING, lease_expires_at=now() + MINUTE)
     waiting = enter_job(empty_database, model)
     schedule.reconcile(empty_database, Sent(), PATIENCE)
     with empty_database.write() as session:

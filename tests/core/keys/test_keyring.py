@@ -1,10 +1,11 @@
-"""Keys: issued once, known by a hash, checked, revoked."""
+"""Issuing, checking and revoking keys."""
 
 from __future__ import annotations
 
 import pytest
 
-from core.database import Database, now
+from core.clock import now
+from core.database import Database
 from core.errors import Invalid, NotFound
 from core.keys import keyring, queries
 from core.tables.keys import Key, Scope
@@ -20,7 +21,7 @@ def checked(database: Database, text: str) -> Key | None:
         return keyring.check(session, text)
 
 
-def test_an_issued_key_is_known_with_its_scopes_and_models(database: Database) -> None:
+def test_an_issued_key_is_accepted_with_its_scopes_and_models(database: Database) -> None:
     key = checked(database, issued(database, Scope.READ, Scope.INGEST, models=["churn"]))
     assert key is not None
     assert (key.name, key.scopes, key.models) == ("test", ["read", "ingest"], ["churn"])
@@ -36,7 +37,7 @@ def test_only_a_hash_of_the_secret_is_stored(database: Database) -> None:
     assert len(key.digest) == 32
 
 
-def test_wrong_unknown_and_malformed_keys_are_not_known(database: Database) -> None:
+def test_wrong_unknown_and_malformed_keys_are_rejected(database: Database) -> None:
     text = issued(database)
     swapped = text[:-1] + ("A" if text[-1] != "A" else "B")
     unknown = f"amend_{'0' * 12}_{text.split('_', 2)[2]}"
@@ -44,7 +45,7 @@ def test_wrong_unknown_and_malformed_keys_are_not_known(database: Database) -> N
         assert checked(database, wrong) is None
 
 
-def test_a_revoked_key_is_unknown_at_once_and_cannot_be_revoked_again(database: Database) -> None:
+def test_a_revoked_key_is_rejected_at_once_and_cannot_be_revoked_again(database: Database) -> None:
     text = issued(database)
     key_id = text.split("_")[1]
     with database.write() as session:
@@ -60,12 +61,12 @@ def test_two_keys_are_never_the_same(database: Database) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "password", "amend_short_x", "amend_UPPERCASE12_" + "a" * 30])
-def test_a_chosen_key_must_have_the_form_of_one(database: Database, text: str) -> None:
+def test_a_given_key_must_have_the_right_form(database: Database, text: str) -> None:
     with pytest.raises(Invalid), database.write() as session:
         keyring.add(session, text, "mine", [Scope.ADMIN], None)
 
 
-def test_there_is_an_admin_only_while_an_unlimited_unrevoked_admin_key_is_there(empty_database: Database) -> None:
+def test_an_admin_exists_only_while_an_unlimited_valid_admin_key_does(empty_database: Database) -> None:
     def has_admin() -> bool:
         with empty_database.read() as session:
             return queries.has_admin(session)
@@ -80,7 +81,7 @@ def test_there_is_an_admin_only_while_an_unlimited_unrevoked_admin_key_is_there(
     assert not has_admin()
 
 
-def test_the_time_of_use_is_not_written_at_every_use() -> None:
+def test_the_last_use_is_not_written_for_every_request() -> None:
     assert keyring.is_stale(Key(last_used_at=None))
     assert not keyring.is_stale(Key(last_used_at=now()))
     assert keyring.is_stale(Key(last_used_at=now() - 2 * keyring.LAST_USED_PRECISION))

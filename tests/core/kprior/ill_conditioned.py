@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from core.kprior import Cost, Examples, MemoryPolicy, Select, State
-from core.kprior.anchor import Anchor
+from core.kprior.memory.memory import MemoryChoice
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import regularizer_of
-from core.kprior.passes.measurement import measure
+from core.kprior.state.anchor import Anchor
+from core.kprior.state.measurement import measure
 from tests.core.kprior import oracles
 from tests.core.kprior.problems import LINEAR, LOSSES, l2, labels_for, outputs_of, spec_of
 
@@ -143,13 +144,15 @@ class IllConditionedProblem:
         w = self.away_from_optimum()
         policy = MemoryPolicy(fraction=0.3, select=Select.RANDOM)
         chunks = self.data.chunks(7)
-        found = measure(predictor, regularizer, w, chunks, policy.size(self.n), policy, None, Cost())
+        found = measure(predictor, regularizer, w, chunks, MemoryChoice(policy, policy.size(self.n)), None, Cost())
         curvature = None
         if self.stale is not None:
             rng = np.random.default_rng(self.seed + 2)
             there = w + 10.0**self.stale * w.norm() * torch.from_numpy(rng.normal(size=len(w)))
             there = torch.from_numpy(self.tamed(there.numpy()))
-            curvature = measure(predictor, regularizer, there, chunks, 1, policy, "full", Cost()).anchor.curvature
+            curvature = measure(
+                predictor, regularizer, there, chunks, MemoryChoice(policy, 1), "full", Cost()
+            ).anchor.curvature
         anchor = Anchor(w, found.anchor.gradient, curvature)
         state = State(predictor, regularizer, self.spec["regularizer"], w, anchor, found.memory, self.n)
         return state, found.rows

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from core.kprior import Cost, Data, Examples, MemoryPolicy, State, train
 from core.kprior.data.examples import concatenate
-from core.kprior.data.partitioned import PartitionedData
+from core.kprior.memory.memory import MemoryChoice
 from core.kprior.model.gauge import shift_directions, without_shift
-from core.kprior.passes.measurement import measure
+from core.kprior.passes.partitioned import PartitionedData
+from core.kprior.state.measurement import measure
 
 FAMILIES = ("binary", "classes", "number", "count")
 KINKED = {"squared_hinge": "binary", "huber": "number"}
@@ -121,8 +122,8 @@ def stop_at(
 ) -> tuple[State, Examples]:
     """The state that training would have left had it stopped at w, and its memory's rows."""
     kind = None if state.curvature is None else state.curvature.kind
-    arguments = (state.predictor, state.regularizer, w, data.chunks(37), policy.size(len(data)), policy, kind, Cost())
-    found = measure(*arguments)
+    choice = MemoryChoice(policy, policy.size(len(data)))
+    found = measure(state.predictor, state.regularizer, w, data.chunks(37), choice, kind, Cost())
     measured = {"anchor": found.anchor, "memory": found.memory, "surrogate": found.surrogate}
     return replace(state, w=w, count=len(data), **measured), found.rows
 

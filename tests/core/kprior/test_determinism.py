@@ -22,9 +22,9 @@ MODELS: dict[str, dict[str, Any]] = {"linear": LINEAR, "quadratic": QUADRATIC, "
 
 
 def hashes(model: str, seed: int = 0) -> list[str]:
-    """Of the state after training, two adaptations, and a pass or (networks) an adaptation by drawn rows."""
+    """Hashes of the states after training, after two adaptations, and after a pass or (networks) a third adaptation."""
     data = examples_of("classes", 160, 3)
-    training = Training(max_epochs=3, batch_size=32, seed=seed)
+    training = Training(max_epochs=3, batch_size=32, seed=seed, budget=2_000)
     options: dict[str, Any] = {"policy": TENTH, "training": training}
     spec = spec_of("classes", 3, MODELS[model])
     states = [train(spec, rows(data, 0, 120).chunks(50), **options)]
@@ -32,7 +32,8 @@ def hashes(model: str, seed: int = 0) -> list[str]:
         [AddData([rows(data, 120, 160)]), RemoveData([rows(data, 0, 10)])],
         [ChangeRegularizer(l2(3.0)), ChangeModel({"kind": "mlp", "hidden": [4]} if model == "mlp" else LINEAR)],
     ):
-        states.append(adapt(states[-1].state, states[-1].memory, tasks, **options))
+        draw = draw_from(rows(data, 10, 120 if len(states) == 1 else 160))
+        states.append(adapt(states[-1].state, states[-1].memory, tasks, draw=draw, **options))
     last, every = states[-1], [s.state for s in states]
     left = rows(data, 10, 160)
     if model == "mlp":

@@ -8,10 +8,10 @@ import re
 
 import pytest
 
-from core import kprior
+from core.kprior import public as kprior
 
-FUNCTIONS = [name for name in kprior.__all__ if inspect.isfunction(getattr(kprior, name))]
-CLASSES = [name for name in kprior.__all__ if inspect.isclass(getattr(kprior, name))]
+FUNCTIONS = [name for name, member in vars(kprior).items() if inspect.isfunction(member)]
+CLASSES = [name for name, member in vars(kprior).items() if inspect.isclass(member)]
 
 
 @pytest.mark.parametrize("name", FUNCTIONS + CLASSES)

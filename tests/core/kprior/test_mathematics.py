@@ -1,4 +1,4 @@
-"""docs/mathematics.md says where each equation of the paper is in the code: the names must be there."""
+"""docs/explanation/mathematics.md says where each equation of the paper is in the code: the names must be there."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pkgutil
 import re
 from pathlib import Path
 
-PAGE = (Path(__file__).parents[3] / "docs" / "mathematics.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "explanation" / "mathematics.md").read_text()
 SECTION = PAGE.split("## Where the paper's equations are")[1].split("\n## ")[0]
 EQUATIONS = 27
 

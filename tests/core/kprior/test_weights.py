@@ -27,8 +27,9 @@ from core.kprior import (
     train,
 )
 from core.kprior.data.examples import concatenate
-from core.kprior.data.partitioned import accumulate
+from core.kprior.passes.partitioned import accumulate
 from core.kprior.passes.second_order import CurvatureSum, SurrogateSum
+from core.kprior.training.training import Predecessor
 from tests.core.kprior import oracles
 from tests.core.kprior.problems import (
     EVERYTHING,
@@ -192,7 +193,7 @@ def test_a_network_learns_what_counts_more(how: str) -> None:
     else:
         base = train(spec, [replace(data, weight=None)], training=training)
         if how == "warm":
-            state = train(spec, [data], training=training, start=base.state).state
+            state = train(spec, [data], training=training, predecessor=Predecessor(base.state, warm=True)).state
         else:
             new = replace(data, key=data.key + 10_000)
             kept, tasks = replace(data, weight=None), [AddData([new])]

@@ -1,4 +1,4 @@
-"""The ledger as a plain list: what its promises mean, written down without a database, to compare with."""
+"""A reference implementation of the ledger with plain lists, and helpers for tests of the ledger."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from core.ledger import Added, Replaced
 from core.ledger.batch import Batch, subject_hash
 from core.ledger.passes import Pass
 from core.models import catalog
-from core.models.policy import Policy
+from core.models.policy import HoldoutPolicy, Policy
 from core.models.spec import SpecSchema
 from core.models.training import TrainingSchema
 from core.tables.ledger import Change, Example
@@ -27,6 +27,7 @@ from core.tables.models import Model
 
 SECRET = b"secret"
 HOLDOUT = 0.3
+DRAW = HoldoutPolicy(fraction=HOLDOUT)
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class Row:
     def holdout(self) -> bool:
         if self.split is not None:
             return self.split
+        if self.subject is not None:
+            return int.from_bytes(subject_hash(self.subject, SECRET)[:8], "big") < HOLDOUT * 2**64
         # one step of splitmix64 from the checksum
         z = (zlib.crc32(self.id.encode()) + 1) * 0x9E3779B97F4A7C15 % 2**64
         z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % 2**64
@@ -115,7 +118,7 @@ def locked(database: Database, model: Model, act: Callable[[Session, Model], Any
 
 
 def add(database: Database, model: Model, rows: Sequence[Row], dtype: str = "float32") -> Added:
-    return ledger.add(database, model.id, HOLDOUT, batch(rows, dtype))
+    return ledger.add(database, model.id, DRAW, batch(rows, dtype))
 
 
 class Removed(NamedTuple):

@@ -1,21 +1,27 @@
-"""Writing the ledger: what is stored, what is counted, what is refused."""
+"""Adding and removing examples: what is stored, counted and rejected."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from sqlalchemy import select
 
 from core import ledger
 from core.database import Database
 from core.errors import Conflict
-from core.ledger import Added, additions, passes, queries
-from core.tables.ledger import ChangeKind
+from core.ledger import Added, additions, passes, positions, queries
+from core.models.policy import HoldoutPolicy, Policy
+from core.tables.ledger import ChangeKind, Example
 from core.tables.models import Model
 from tests.core.ledger.reference_ledger import (
+    DRAW,
     HOLDOUT,
     Row,
     add,
     batch,
     contents,
+    correct,
     gap_free,
     locked,
     new_model,
@@ -43,7 +49,7 @@ def test_every_change_has_a_position_of_its_own_without_gaps(database: Database,
     assert gap_free(runs(database, model), stored(database, model).head)
 
 
-def test_counts_say_what_is_in_force(database: Database, model: Model) -> None:
+def test_counts_match_the_examples_in_force(database: Database, model: Model) -> None:
     add(database, model, ABC)
     remove(database, model, ["b", "c"])
     now = stored(database, model)
@@ -62,7 +68,7 @@ def test_the_same_example_again_is_a_duplicate(database: Database, model: Model)
     [Row("a", x=(1.0, 3.0), split=False), Row("a", y=1.0, split=False), Row("a", subject="s"), Row("a", split=True)],
     ids=["input", "target", "subject", "split"],
 )
-def test_an_id_with_other_content_is_refused_with_the_whole_batch(database: Database, model: Model, other: Row) -> None:
+def test_an_id_with_different_content_rejects_the_whole_batch(database: Database, model: Model, other: Row) -> None:
     add(database, model, ABC)
     with pytest.raises(Conflict) as refused:
         add(database, model, [Row("new"), other])
@@ -72,21 +78,21 @@ def test_an_id_with_other_content_is_refused_with_the_whole_batch(database: Data
     assert len(contents(passes.read_in_force(database, model.id, model.spec, 3))) == 2
 
 
-def test_a_batch_that_was_split_by_another_holdout_share_is_not_stored(database: Database, model: Model) -> None:
+def test_a_batch_split_with_an_outdated_holdout_fraction_is_not_stored(database: Database, model: Model) -> None:
     with database.write() as session:
-        assert additions.add_new(session, model.id, HOLDOUT / 2, batch(ABC)) is None
+        assert additions.add_new(session, model.id, HoldoutPolicy(fraction=HOLDOUT / 2), batch(ABC)) is None
     assert stored(database, model).head == 0
     with database.write() as session:
-        assert additions.add_new(session, model.id, HOLDOUT, batch(ABC)) == Added(3, 0, 1, 3)
+        assert additions.add_new(session, model.id, DRAW, batch(ABC)) == Added(3, 0, 1, 3)
 
 
-def test_two_contents_of_one_id_in_one_batch_are_refused(database: Database, model: Model) -> None:
+def test_one_id_with_two_contents_in_a_batch_is_rejected(database: Database, model: Model) -> None:
     with pytest.raises(Conflict):
         add(database, model, [Row("a"), Row("a", y=1.0)])
     assert stored(database, model).head == 0
 
 
-def test_an_id_may_come_back_after_its_removal_as_another_example(database: Database, model: Model) -> None:
+def test_an_id_can_be_used_for_another_example_after_its_removal(database: Database, model: Model) -> None:
     add(database, model, ABC)
     remove(database, model, ["a"])
     assert add(database, model, [Row("a", x=(7.0, 7.0), split=False)]) == Added(1, 0, 5, 5)
@@ -94,13 +100,13 @@ def test_an_id_may_come_back_after_its_removal_as_another_example(database: Data
     assert contents(passes.read_in_force(database, model.id, model.spec, 5)).keys() == {2, 5}
 
 
-def test_a_subjects_examples_go_together(database: Database, model: Model) -> None:
+def test_removing_a_subject_removes_all_its_examples(database: Database, model: Model) -> None:
     add(database, model, [Row("a", subject="s"), Row("b", subject="t"), Row("c", subject="s"), Row("d")])
     removed = remove_subjects(database, model, ["s", "nobody", "s"])
     assert (removed.count, removed.unknown, removed.position) == (2, ["nobody"], 6)
 
 
-def test_unknown_and_repeated_names_are_harmless(database: Database, model: Model) -> None:
+def test_unknown_and_repeated_names_in_a_removal_are_harmless(database: Database, model: Model) -> None:
     add(database, model, ABC)
     removed = remove(database, model, ["zz", "a", "a", "zz"])
     assert (removed.count, removed.unknown, removed.position) == (1, ["zz"], 4)
@@ -116,9 +122,7 @@ def test_models_do_not_see_each_others_examples(database: Database, model: Model
     assert stored(database, model).train_count == 2
 
 
-def test_a_missing_split_is_chosen_by_the_id_and_about_the_policys_share_is_held_out(
-    database: Database, model: Model
-) -> None:
+def test_a_missing_split_is_drawn_by_the_id_with_the_policys_holdout_fraction(database: Database, model: Model) -> None:
     add(database, model, [Row(f"e{i}") for i in range(2000)])
     other = new_model(database)
     add(database, other, [Row(f"e{i}") for i in reversed(range(2000))])
@@ -126,7 +130,55 @@ def test_a_missing_split_is_chosen_by_the_id_and_about_the_policys_share_is_held
     assert held[0] == held[1] == pytest.approx(2000 * HOLDOUT, abs=100)
 
 
-def test_batches_beyond_one_query_of_names(database: Database, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_examples_of_a_subject_are_drawn_together(database: Database, model: Model) -> None:
+    rows = [Row(f"e{i}", subject=None if i % 4 == 0 else f"s{i % 300}") for i in range(2000)]
+    for start in range(0, 2000, 500):
+        add(database, model, rows[start : start + 500])
+    with database.read() as session:
+        found = session.execute(select(Example.subject, Example.holdout).where(Example.model_id == model.id)).all()
+    assert sum(held for _, held in found) == sum(row.holdout for row in rows) == stored(database, model).holdout_count
+    held, trained = ({subject for subject, split in found if split == one} - {None} for one in (True, False))
+    assert not held & trained
+    assert len(held) == pytest.approx(225 * HOLDOUT, abs=25)
+
+
+@pytest.mark.parametrize(
+    "holdout", [HOLDOUT, {"fraction": HOLDOUT}, {"fraction": HOLDOUT, "by": "example"}, 0, 1e-5], ids=str
+)
+def test_the_draw_follows_either_form_of_the_policy(database: Database, model: Model, holdout: Any) -> None:
+    policy = Policy(holdout=holdout)
+    with database.write() as session:
+        session.get_one(Model, model.id).policy = policy.plain()
+    with database.write() as session:
+        assert positions.lock(session, model.id) == (policy.holdout_draw, 0)
+    rows = [Row(f"e{i}", subject="one person") for i in range(200)]
+    given = batch(rows)
+    for other in (HoldoutPolicy(fraction=0.9), HoldoutPolicy(fraction=policy.holdout_draw.fraction, by="example")):
+        if other != policy.holdout_draw:  # a batch that was split by an outdated policy is not stored
+            with database.write() as session:
+                assert additions.add_new(session, model.id, other, given) is None
+            assert additions.add_alone(database, model.id, other, given) is None
+    assert additions.add_alone(database, model.id, policy.holdout_draw, given) == Added(200, 0, 1, 200)
+    by_id = sum(Row(row.id).holdout for row in rows)
+    fraction, together = policy.holdout_draw.fraction, 200 * rows[0].holdout
+    expected = 0 if fraction < HOLDOUT else by_id if policy.holdout_draw.by == "example" else together
+    assert stored(database, model).holdout_count == expected
+
+
+def test_a_correction_that_names_another_subject_moves_the_example_to_the_split_of_that_subject(
+    database: Database, model: Model
+) -> None:
+    people = [f"s{i}" for i in range(20)]
+    held = next(s for s in people if Row("x", subject=s).holdout)
+    trained = next(s for s in people if not Row("x", subject=s).holdout)
+    add(database, model, [Row("a", subject=trained), Row("b", subject=trained)])
+    correct(database, model, [Row("a", y=1.0, subject=held), Row("b", y=1.0)])
+    assert (stored(database, model).holdout_count, stored(database, model).train_count) == (1, 1)
+
+
+def test_batches_with_more_ids_than_one_query_takes(
+    database: Database, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(queries, "VALUES_PER_QUERY", 7)
     rows = [Row(f"e{i}", split=False) for i in range(50)]
     add(database, model, rows[:30])

@@ -1,4 +1,4 @@
-"""The bulk path: its errors are those of the rest of the database, though it goes past the object layer."""
+"""Bulk reads and writes raise the same errors as the rest of the database, though they bypass SQLAlchemy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.core.ledger.reference_ledger import Row, add, contents, new_model
 @pytest.fixture
 def database(make_settings: MakeSettings) -> Iterator[Database]:
     """One that gives up soon."""
-    yield from migrated(make_settings(database_patience=0.5))
+    yield from migrated(make_settings(database_timeout=0.5))
 
 
 @pytest.fixture
@@ -66,13 +66,13 @@ def test_an_id_that_is_in_force_is_an_integrity_error_without_the_id(database: D
     assert error.value.params is None
 
 
-def test_an_insert_that_the_database_cannot_do_now_is_unavailable(database: Database, model: Model) -> None:
+def test_an_insert_into_a_locked_database_raises_unavailable(database: Database, model: Model) -> None:
     with in_the_way(database), pytest.raises(Unavailable):
         insert(database, model, "b")
     assert contents(passes.read_in_force(database, model.id, model.spec, 1000)).keys() == {1}
 
 
-def test_a_pass_that_the_database_cannot_do_now_is_unavailable(database: Database, model: Model) -> None:
+def test_a_pass_over_a_locked_database_raises_unavailable(database: Database, model: Model) -> None:
     found = passes.read_in_force(database, model.id, model.spec, 1)
     with in_the_way(database), pytest.raises(Unavailable):
         contents(found)
@@ -80,7 +80,7 @@ def test_a_pass_that_the_database_cannot_do_now_is_unavailable(database: Databas
 
 
 @pytest.mark.parametrize("inserted", [False, True], ids=["before", "after"])
-def test_a_connection_that_is_lost_before_or_after_an_insert_is_unavailable_and_replaced(
+def test_a_connection_lost_before_or_after_an_insert_raises_unavailable_and_is_replaced(
     database: Database, model: Model, inserted: bool
 ) -> None:
     if database.sqlite:

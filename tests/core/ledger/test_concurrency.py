@@ -1,4 +1,4 @@
-"""Readers of the ledger while writers are busy: a position means the same to everybody, always."""
+"""Reading the ledger during concurrent writes: the examples in force at a position never change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Corrections by many at once; `test_machine` compares all histories of one writer."""
+"""Concurrent corrections. `test_machine` covers all histories of a single writer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from core.ledger import passes
 from tests.core.ledger.reference_ledger import Row, add, contents, correct, gap_free, new_model, runs, stored
 
 
-def test_at_every_position_one_of_the_two_is_in_force_whoever_corrects(database: Database) -> None:
+def test_exactly_one_of_the_old_and_the_new_example_is_in_force_at_every_position(database: Database) -> None:
     model = new_model(database)
     add(database, model, [Row("a", split=False), Row("b", split=False)])
 

@@ -1,4 +1,4 @@
-"""A batch is on disk when it is answered, though its locks are let go before: PostgreSQL may crash at once."""
+"""A confirmed batch survives an immediate crash of PostgreSQL, though its locks are released before the flush."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from core.ledger import additions, passes
 from core.settings import Settings
 from tests.core.conftest import migrated
-from tests.core.ledger.reference_ledger import HOLDOUT, Row, batch, contents, new_model, stored
+from tests.core.ledger.reference_ledger import DRAW, Row, batch, contents, new_model, stored
 from tests.servers import PostgresServer, Program, connects, conninfo, start_postgres
 
 
@@ -44,10 +44,10 @@ def test_a_batch_that_was_stored_survives_a_crash_of_the_database(server: Postgr
         rows = batch([Row(f"{i}", split=False) for i in range(100)])
         one, other = new_model(database), new_model(database)
         with database.write() as session:
-            additions.add_new(session, one.id, HOLDOUT, rows)
+            additions.add_new(session, one.id, DRAW, rows)
         crash(server)
         database.close()  # its connections are gone
-        additions.add_alone(database, other.id, HOLDOUT, rows)
+        additions.add_alone(database, other.id, DRAW, rows)
         crash(server)
         database.close()
         for model in (one, other):

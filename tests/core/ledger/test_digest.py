@@ -1,4 +1,4 @@
-"""The digest of a set of examples: the same for the same set, however it came about."""
+"""The digest of a set of examples depends only on the set."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def digest(keys: list[int]) -> str:
     return update_digest(SECRET, EMPTY, [examples(keys)] if keys else [])
 
 
-def test_it_is_the_sum_of_keyed_hashes() -> None:
+def test_the_digest_is_the_sum_of_keyed_hashes() -> None:
     key_of_all = hashlib.sha512(b"dataset:" + SECRET).digest()
 
     def single(key: int) -> int:
@@ -47,7 +47,7 @@ def test_it_is_the_sum_of_keyed_hashes() -> None:
 
 
 @given(KEYS, st.randoms(use_true_random=False), st.integers(1, 5))
-def test_neither_order_nor_chunks_matter(keys: list[int], random: object, size: int) -> None:
+def test_the_digest_depends_neither_on_order_nor_on_chunks(keys: list[int], random: object, size: int) -> None:
     shuffled = keys.copy()
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     chunks = [examples(shuffled[i : i + size]) for i in range(0, len(shuffled), size)]
@@ -55,7 +55,7 @@ def test_neither_order_nor_chunks_matter(keys: list[int], random: object, size: 
 
 
 @given(KEYS, KEYS)
-def test_what_came_and_went_leaves_no_trace(keys: list[int], others: list[int]) -> None:
+def test_adding_and_removing_an_example_restores_the_digest(keys: list[int], others: list[int]) -> None:
     more = [key for key in others if key not in keys]
     both = update_digest(SECRET, digest(keys), [examples(more)] if more else [])
     assert both == digest(keys + more)
@@ -71,11 +71,11 @@ def test_adding_and_removing_at_once_is_the_digest_of_what_is_left(keys: list[in
 
 
 @given(KEYS.filter(bool))
-def test_one_example_less_is_another_digest(keys: list[int]) -> None:
+def test_removing_an_example_changes_the_digest(keys: list[int]) -> None:
     assert digest(keys) != digest(keys[1:])
 
 
-def test_a_changed_input_target_or_position_is_another_digest() -> None:
+def test_a_changed_input_target_or_position_changes_the_digest() -> None:
     one = examples([5, 6])
     x, y = one.x.clone(), one.y.clone()
     x[0, 0] += 1e-6
@@ -84,18 +84,18 @@ def test_a_changed_input_target_or_position_is_another_digest() -> None:
     assert len({update_digest(SECRET, EMPTY, [rows]) for rows in (one, *changes)}) == 4
 
 
-def test_of_classes_the_number_of_the_class_counts() -> None:
+def test_the_digest_hashes_the_index_of_the_class() -> None:
     one, other = examples([5, 6], classes=3), examples([5, 6], classes=3)
     assert update_digest(SECRET, EMPTY, [one]) == update_digest(SECRET, EMPTY, [other])
     turned = Examples(one.key, one.x, one.y.flip(0))
     assert update_digest(SECRET, EMPTY, [one]) != update_digest(SECRET, EMPTY, [turned])
 
 
-def test_nothing_has_the_empty_digest() -> None:
+def test_the_digest_of_no_examples_is_zero() -> None:
     assert update_digest(SECRET, EMPTY) == EMPTY == update_digest(SECRET, EMPTY, [], [])
 
 
-def test_data_is_digested_while_it_is_read_for_the_first_time() -> None:
+def test_the_digest_is_computed_during_the_first_pass() -> None:
     data = DigestedData(SECRET, ShardedExamples([[examples([1, 2])], [examples([3])]]))
     assert data.digest is None
     assert [len(chunk) for chunk in data] == [2, 1]
@@ -104,7 +104,7 @@ def test_data_is_digested_while_it_is_read_for_the_first_time() -> None:
     assert data.digest == digest([1, 2, 3])
 
 
-def test_a_reading_that_breaks_off_is_no_digest() -> None:
+def test_an_incomplete_pass_gives_no_digest() -> None:
     data = DigestedData(SECRET, ShardedExamples([[examples([1, 2])], [examples([3])]]))
     next(iter(data))
     assert data.digest is None
@@ -112,7 +112,7 @@ def test_a_reading_that_breaks_off_is_no_digest() -> None:
     assert data.digest == digest([1, 2, 3])
 
 
-def test_data_is_digested_by_whoever_adds_it_up() -> None:
+def test_a_distributed_pass_computes_the_digest_too() -> None:
     data = DigestedData(SECRET, ShardedExamples([[examples([1, 2])], [examples([3])]]))
     other = Digest(SECRET)
     assert data.accumulate(other) is other
@@ -122,7 +122,9 @@ def test_data_is_digested_by_whoever_adds_it_up() -> None:
 
 
 @pytest.mark.parametrize("target", [{"kind": "number"}, {"kind": "classes", "values": ["a", "b", "c"]}])
-def test_what_changed_gives_the_digest_of_what_is_in_force(database: Database, target: dict[str, object]) -> None:
+def test_updating_the_digest_with_changes_equals_the_digest_of_the_examples_in_force(
+    database: Database, target: dict[str, object]
+) -> None:
     model = new_model(database, target=target)
     add(database, model, [Row(f"r{i}", x=(i, -i), y=i % 3, split=i % 4 == 0) for i in range(20)])
     since = stored(database, model).head

@@ -1,4 +1,4 @@
-"""Reading the ledger: which examples a pass holds, in which chunks, as which tensors."""
+"""Passes over the ledger: their examples, chunks and tensors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def model(database: Database) -> Model:
     return new_model(database)
 
 
-def test_training_and_holdout_are_apart(database: Database, model: Model) -> None:
+def test_training_and_holdout_rows_are_read_separately(database: Database, model: Model) -> None:
     add(database, model, [Row("a", split=False), Row("b", split=True), Row("c", split=False)])
     assert contents(passes.read_in_force(database, model.id, model.spec, 3)).keys() == {1, 3}
     assert contents(passes.read_in_force(database, model.id, model.spec, 3, holdout=True)).keys() == {2}
@@ -47,7 +47,7 @@ def test_a_pass_that_ends_with_a_full_chunk(database: Database, model: Model, mo
 
 
 @pytest.mark.parametrize(("n", "size"), [(0, 1), (1, 1), (32, 1), (33, 2), (100, 4)])
-def test_a_pass_falls_into_stretches_that_the_ledger_decides(
+def test_the_shards_of_a_pass_depend_only_on_the_ledger(
     database: Database, model: Model, monkeypatch: pytest.MonkeyPatch, n: int, size: int
 ) -> None:
     monkeypatch.setattr(layouts, "CHUNK_BYTES", 72)  # one row
@@ -62,7 +62,7 @@ def test_a_pass_falls_into_stretches_that_the_ledger_decides(
     assert found.rows(torch.tensor(wanted, dtype=torch.int64)).key.tolist() == sorted(set(wanted))
 
 
-def test_a_past_position_is_read_as_it_was(database: Database, model: Model) -> None:
+def test_an_earlier_position_reads_the_same_rows_as_it_did_then(database: Database, model: Model) -> None:
     add(database, model, [Row("a", split=False), Row("b", split=False)])
     before = contents(passes.read_in_force(database, model.id, model.spec, 2))
     remove(database, model, ["a"])
@@ -71,7 +71,7 @@ def test_a_past_position_is_read_as_it_was(database: Database, model: Model) -> 
     assert contents(passes.read_in_force(database, model.id, model.spec, 0)) == {}
 
 
-def test_a_change_is_found_without_reading_what_was_there_before(database: Database, model: Model) -> None:
+def test_added_and_removed_rows_are_found_without_reading_older_ones(database: Database, model: Model) -> None:
     if not database.sqlite:
         return  # PostgreSQL chooses by its statistics
     for found, key in (
@@ -100,7 +100,7 @@ def test_added_and_removed_are_the_difference_of_two_positions(database: Databas
         assert contents(passes.read_removed(database, model.id, model.spec, since, at)).keys() == removed
 
 
-def test_by_position_finds_examples_in_force_or_not(
+def test_reading_by_position_finds_removed_examples_too(
     database: Database, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queries, "VALUES_PER_QUERY", 2)
@@ -150,7 +150,7 @@ def test_numbers_keep_every_bit(database: Database) -> None:
     assert contents(passes.read_in_force(database, model.id, model.spec, 1)) == {1: ((smallest, largest), math.pi, 1.0)}
 
 
-def test_the_spec_is_that_of_the_position(database: Database, model: Model) -> None:
+def test_the_spec_at_a_position_includes_the_changes_until_then(database: Database, model: Model) -> None:
     l2 = {"kind": "l2", "delta": 9.0, "penalize_bias": True}
     mlp = {"kind": "mlp", "hidden": [3]}
     add(database, model, [Row("a")])

@@ -1,4 +1,4 @@
-"""A batch as a transaction of its own: the same as statement by statement, and nothing half done when it fails."""
+"""Adding a batch in its own transaction: equal to separate statements, and all or nothing."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from sqlalchemy.orm import Session
 from core.database import Database
 from core.errors import Unavailable
 from core.ledger import Added, additions, bulk, passes
+from core.models.policy import HoldoutPolicy
 from core.tables.models import Model
 from tests.core.conftest import MakeSettings, migrated
-from tests.core.ledger.reference_ledger import HOLDOUT, Row, batch, contents, locked, new_model, runs, stored
+from tests.core.ledger.reference_ledger import DRAW, HOLDOUT, Row, batch, contents, locked, new_model, runs, stored
 from tests.servers import PostgresServer
 
 ABC = [Row("a", (1.5, -2.0), 1.0, "s", False), Row("bcd", (0.0, 7.0), 0.0, None, True), Row("\u00e9", split=False)]
@@ -26,7 +27,7 @@ ABC = [Row("a", (1.5, -2.0), 1.0, "s", False), Row("bcd", (0.0, 7.0), 0.0, None,
 @pytest.fixture
 def database(make_settings: MakeSettings) -> Iterator[Database]:
     """One that gives up soon, with few connections: what is wrong with one afterwards is seen by the next."""
-    yield from migrated(make_settings(database_patience=1, pool_size=2, pool_overflow=1))
+    yield from migrated(make_settings(database_timeout=1, pool_size=2, pool_overflow=1))
 
 
 @pytest.fixture
@@ -35,14 +36,14 @@ def model(database: Database) -> Model:
 
 
 def alone(database: Database, model: Model, rows: list[Row]) -> Added | None:
-    return additions.add_alone(database, model.id, HOLDOUT, batch(rows))
+    return additions.add_alone(database, model.id, DRAW, batch(rows))
 
 
-def test_it_stores_what_statement_after_statement_stores(database: Database, model: Model) -> None:
+def test_appending_in_one_message_stores_the_same_as_separate_statements(database: Database, model: Model) -> None:
     other = new_model(database)
     assert alone(database, model, ABC) == Added(3, 0, 1, 3)
     with database.write() as session:
-        assert additions.add_new(session, other.id, HOLDOUT, batch(ABC)) == Added(3, 0, 1, 3)
+        assert additions.add_new(session, other.id, DRAW, batch(ABC)) == Added(3, 0, 1, 3)
     for at in (2, 3):
         mine, theirs = (contents(passes.read_in_force(database, m.id, m.spec, at)) for m in (model, other))
         assert mine == theirs
@@ -51,7 +52,7 @@ def test_it_stores_what_statement_after_statement_stores(database: Database, mod
     assert counts == [(3, 2, 1)] * 2
 
 
-def test_a_large_batch_comes_in_pieces(database: Database, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_batch_is_sent_in_chunks(database: Database, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk, "COPY_ROWS", 3)
     rows = [Row(f"{'x' * i}", (float(i), 0.0), split=False) for i in range(1, 12)]
     assert alone(database, model, ABC) == Added(3, 0, 1, 3)
@@ -60,9 +61,11 @@ def test_a_large_batch_comes_in_pieces(database: Database, model: Model, monkeyp
     assert [found[position][0][0] for position in range(4, 15)] == [float(i) for i in range(1, 12)]
 
 
-def test_another_share_or_no_model_is_none_and_nothing_happens(database: Database, model: Model) -> None:
-    assert additions.add_alone(database, model.id, HOLDOUT / 2, batch(ABC)) is None
-    assert additions.add_alone(database, model.id + 1, HOLDOUT, batch(ABC)) is None
+def test_another_holdout_fraction_or_a_missing_model_returns_none_and_stores_nothing(
+    database: Database, model: Model
+) -> None:
+    assert additions.add_alone(database, model.id, HoldoutPolicy(fraction=HOLDOUT / 2), batch(ABC)) is None
+    assert additions.add_alone(database, model.id + 1, DRAW, batch(ABC)) is None
     assert stored(database, model).head == 0
     assert alone(database, model, ABC) == Added(3, 0, 1, 3)
 
@@ -76,7 +79,7 @@ def test_an_id_in_force_is_an_error_without_the_id_and_nothing_is_stored(databas
     assert alone(database, model, [Row("new")]) == Added(1, 0, 4, 4)
 
 
-def test_rows_that_cannot_be_laid_out_leave_nothing(
+def test_a_failure_while_encoding_rows_stores_nothing(
     database: Database, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if database.sqlite:
@@ -117,11 +120,11 @@ def while_held(database: Database, model: Model, waiting: Callable[[Session], No
     assert alone(database, model, ABC) == Added(3, 0, 1, 3)
 
 
-def test_a_model_that_others_hold_for_too_long_is_unavailable(database: Database, model: Model) -> None:
+def test_a_lock_that_is_held_for_too_long_raises_unavailable(database: Database, model: Model) -> None:
     while_held(database, model, lambda _: None)
 
 
-def test_a_connection_that_is_lost_is_unavailable_and_replaced(database: Database, model: Model) -> None:
+def test_a_lost_connection_raises_unavailable_and_is_replaced(database: Database, model: Model) -> None:
     if database.sqlite:
         pytest.skip("SQLite has no connection to lose")
 
@@ -147,7 +150,7 @@ def standby(database: Database, postgres: PostgresServer) -> Iterator[Callable[[
     be(False)
 
 
-def test_a_server_that_takes_no_writes_is_unavailable_and_left(
+def test_a_read_only_server_raises_unavailable_and_its_connections_are_dropped(
     request: pytest.FixtureRequest, database: Database, model: Model
 ) -> None:
     if database.sqlite:

@@ -1,4 +1,4 @@
-"""Models by name: found, hidden, locked, and never mistaken for one that had the name before."""
+"""Models by name: finding, visibility, locking, and no confusion with deleted models of the same name."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from core.models.training import TrainingSchema
 from tests.core.ledger.reference_ledger import locked, new_model
 
 
-def test_a_name_is_taken_once(database: Database) -> None:
+def test_two_models_cannot_have_the_same_name(database: Database) -> None:
     model = new_model(database)
     with pytest.raises(Conflict), database.write() as session:
         catalog.create(session, model.name, model.spec, TrainingSchema(), Policy())
@@ -57,7 +57,7 @@ def test_writers_of_one_model_wait_for_each_other_and_see_what_the_first_wrote(d
         assert second.result(30) == 2
 
 
-def test_the_number_of_a_deleted_model_is_not_used_again(empty_database: Database) -> None:
+def test_the_id_of_a_deleted_model_is_not_reused(empty_database: Database) -> None:
     model = new_model(empty_database)
     locked(empty_database, model, lambda s, m: s.delete(m))
     assert new_model(empty_database).id > model.id

@@ -1,4 +1,4 @@
-"""Specs and policies: what is refused before anything is built, and what a partial change leaves alone."""
+"""Specs and policies: what is rejected before anything is built, and partial changes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pydantic import BaseModel, ValidationError
 from core.errors import Invalid
 from core.kprior import Select
 from core.kprior.model.spec import Spec
-from core.models.building import check_buildable
 from core.models.policy import (
     AdaptPolicy,
     ErasurePolicy,
@@ -31,6 +30,7 @@ from core.models.spec import (
     SpecSchema,
 )
 from core.models.training import CertifiedRemovalSchema, TrainingSchema
+from core.models.validation import check_buildable
 
 VECTOR = {"kind": "vector", "dim": 3}
 BINARY = {"kind": "binary"}
@@ -41,7 +41,7 @@ def plain(**parts: Any) -> Spec:
     return SpecSchema.model_validate({"input": VECTOR, "target": BINARY, **parts}).plain()
 
 
-def test_input_and_target_are_enough() -> None:
+def test_a_spec_needs_only_input_and_target() -> None:
     spec = plain()
     assert spec["architecture"] == {"kind": "linear", "degree": 1}
     assert spec["regularizer"] == {"kind": "l2", "delta": 1.0, "penalize_bias": False}
@@ -69,7 +69,7 @@ def test_input_and_target_are_enough() -> None:
     ],
     ids=str,
 )
-def test_senseless_specs_are_refused(parts: dict[str, Any]) -> None:
+def test_invalid_specs_are_rejected(parts: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         plain(**parts)
 
@@ -83,13 +83,13 @@ def test_senseless_specs_are_refused(parts: dict[str, Any]) -> None:
     ],
     ids=["large", "plugin", "deltas"],
 )
-def test_what_cannot_be_built_is_refused_without_building_it(parts: dict[str, Any], code: str) -> None:
+def test_a_model_that_cannot_be_built_is_rejected_beforehand(parts: dict[str, Any], code: str) -> None:
     with pytest.raises(Invalid) as refused:
         check_buildable(plain(**parts), 1_000_000)
     assert refused.value.code == code
 
 
-def test_memory_can_be_chosen_in_all_ways_of_the_engine() -> None:
+def test_the_policy_offers_all_memory_selections_of_the_engine() -> None:
     assert get_args(MemoryPolicySchema.model_fields["select"].annotation) == tuple(Select)
 
 
@@ -102,7 +102,7 @@ def test_a_partial_policy_leaves_the_rest_alone() -> None:
 
 
 @pytest.mark.parametrize("change", [{"adapt": {"every": "often"}}, {"holdout": 1.0}, {"adapt": 5}, {"new": 1}], ids=str)
-def test_a_policy_that_would_not_be_valid_is_refused(change: dict[str, Any]) -> None:
+def test_a_change_that_makes_a_policy_invalid_is_rejected(change: dict[str, Any]) -> None:
     with pytest.raises(Invalid) as refused:
         patch(Policy(), change)
     assert refused.value.errors[0]["loc"][0] == "policy"
@@ -132,5 +132,5 @@ POLICIES = (MemoryPolicySchema, AdaptPolicy, RetrainPolicy, Tolerance, Evaluatio
 
 
 @pytest.mark.parametrize("part", [*PARTS, *POLICIES], ids=lambda part: part.__name__)
-def test_whatever_can_be_set_says_what_it_is(part: type[BaseModel]) -> None:
+def test_every_field_has_a_description(part: type[BaseModel]) -> None:
     assert [name for name, field in part.model_fields.items() if name != "kind" and not field.description] == []

@@ -32,12 +32,6 @@ def client(mlflow: MlflowServer) -> MlflowClient:
     return MlflowClient(mlflow.url, mlflow.url)
 
 
-@pytest.fixture
-def blank_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pictures that are not drawn, where nobody looks at them: drawing takes a third of the time of publishing."""
-    monkeypatch.setattr("core.tracking.charts.png", lambda _: b"\x89PNG")
-
-
 @pytest.fixture(scope="session")
 def new_tracked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., TrackedModel]]:
     """Makes models, all in one database."""

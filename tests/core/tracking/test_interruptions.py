@@ -18,15 +18,13 @@ from mlflow import MlflowClient
 from sqlalchemy import update
 
 from core import mutex
-from core.database import now
+from core.clock import now
 from core.errors import Unavailable
 from core.tables.versions import Version
 from core.tracking import publisher
 from tests.core.tracking.shown import Shown
 from tests.core.tracking.tracked_model import NewTrackedModel, TrackedModel, trained
 from tests.servers import free_port
-
-pytestmark = pytest.mark.usefixtures("blank_pictures")
 
 
 def test_cut_off_anywhere_it_goes_on_without_telling_twice(
@@ -101,7 +99,7 @@ def test_killed_on_the_way_it_is_followed_by_another(
     assert tracked.entries != []
     assert tracked.publish(server) == 0  # until the lease of the dead is over
     with tracked.database.write() as session:
-        session.execute(update(mutex.Mutex).values(until=now()))
+        session.execute(update(mutex.Mutex).values(expires_at=now()))
     tracked.publish(server)
     assert tracked.entries == []
     assert list(temporary.iterdir()) == []
@@ -216,7 +214,7 @@ def test_a_refused_entry_keeps_nobody_waiting(
         for _ in range(publisher.MAX_ATTEMPTS - 1):
             assert good.publish(server) == 0
     assert bad.entries == []
-    assert [line["event"] for line in lines if line["log_level"] == "warning"] == ["mlflow_entry_given_up"]
+    assert [line["event"] for line in lines if line["log_level"] == "warning"] == ["tracking_event_dropped"]
 
 
 def test_one_process_at_a_time_publishes(new_tracked: NewTrackedModel, server: str) -> None:

@@ -70,5 +70,5 @@ def test_of_numbers_it_is_said_how_far_predictions_differ(new_tracked: NewTracke
         tracked.adapt()
     tracked.retrain()
     said = descriptions.summarize(lineage_of(tracked))
-    assert " of the targets' spread on the holdout: rmse 0." in said
+    assert " of the targets' spread on the holdout: RMSE 0." in said
     assert "Version 2, the newest, is adapted; within " in said

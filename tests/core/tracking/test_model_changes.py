@@ -8,16 +8,16 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 
-from core.jobs import holds
+from core.jobs import resumption
 from core.models import catalog
+from core.quality.comparison import PairedEvaluation
 from core.tables.tracking import TrackingEventKind, enqueue_event
-from core.versions.comparison import PairedEvaluation
+from core.versions.promotion import Requester, request_promotion
 from core.versions.queries import find_version
 from tests.core.tracking.shown import Shown
 from tests.core.tracking.tracked_model import NewTrackedModel, cloud, trained
 
 # but for those of `tracked`, which is made before
-pytestmark = pytest.mark.usefixtures("blank_pictures")
 
 
 def test_aliases_follow_promotions(new_tracked: NewTrackedModel, server: str, client: MlflowClient) -> None:
@@ -52,15 +52,17 @@ def test_a_held_model_says_so_until_it_is_resumed(
         return model.tags.get("amend.held"), model.description, shown.experiment().tags["mlflow.note.content"]
 
     tag, *notes = told(
-        lambda session, model: holds.promote_by_hand(session, model, find_version(session, model, 1), by="key-7")
+        lambda session, model: request_promotion(
+            session, model, find_version(session, model, 1), Requester.PERSON, "key-7"
+        )
     )
     assert tag is not None
     assert tag.startswith("held since 2")
     assert tag.endswith(": version 1 was promoted by hand")
     for note in notes:
-        assert note.startswith(f"**The model is {tag}.** Nothing is adapted or retrained by itself. ")
+        assert note.startswith(f"**The model is {tag}.** It is not adapted or retrained automatically. ")
     assert shown.aliases()["champion"] == str(shown.versions()["1"].version)
-    tag, *notes = told(lambda session, model: holds.resume(session, model, None))
+    tag, *notes = told(lambda session, model: resumption.resume(session, model, None))
     assert tag is None
     assert not any("held" in note.partition(".")[0] for note in notes)
 

@@ -27,8 +27,6 @@ from tests.core.tracking.tracked_model import NewTrackedModel, TrackedModel, tra
 from tests.mlflow_server import MlflowServer
 from tests.servers import free_port
 
-pytestmark = pytest.mark.usefixtures("blank_pictures")
-
 NOTHING = {"versions": 0, "models": 0, "files": 0}
 
 

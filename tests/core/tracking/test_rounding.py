@@ -13,8 +13,6 @@ from core.versions.privacy_rounding import coarse
 from tests.core.tracking.shown import Shown
 from tests.core.tracking.tracked_model import NewTrackedModel, cloud
 
-pytestmark = pytest.mark.usefixtures("blank_pictures")
-
 
 def test_no_figure_in_mlflow_tells_what_a_row_of_the_holdout_lost(
     new_tracked: NewTrackedModel, server: str, client: MlflowClient

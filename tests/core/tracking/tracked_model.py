@@ -16,7 +16,7 @@ from core.database import Database
 from core.jobs import queue
 from core.ledger.batch import Batch
 from core.models import catalog
-from core.models.policy import Policy, patch
+from core.models.policy import Policy, patch, policy_of
 from core.models.spec import SpecSchema
 from core.models.training import TrainingSchema
 from core.settings import Settings
@@ -25,7 +25,7 @@ from core.tables.ledger import Example
 from core.tables.tracking import TrackingEvent, TrackingEventKind, enqueue_event
 from core.tables.versions import Version
 from core.tracking.publisher import publish
-from core.versions import history
+from core.versions import promotion
 from core.versions.queries import find_version
 from core.versions.store import Store
 from worker.context import Context
@@ -62,7 +62,7 @@ class TrackedModel:
         dtype = self.model.spec["input"].get("dtype", "float32")
         x = np.asarray(x, dtype).reshape(len(ids), -1)
         batch = Batch(pa.array(ids), [None] * len(ids), x, np.asarray(y, np.float64), [None] * len(ids))
-        ledger.add(self.database, self.model.id, self.model.policy["holdout"], batch)
+        ledger.add(self.database, self.model.id, policy_of(self.model).holdout_draw, batch)
 
     def remove(self, many: int) -> None:
         with self.database.write() as session:
@@ -94,7 +94,7 @@ class TrackedModel:
     def promote(self, number: int) -> None:
         with self.database.write() as session:
             model = catalog.find(session, self.name, None, lock=True)
-            history.promote(session, model, find_version(session, model, number), by="somebody")
+            promotion.promote(session, model, find_version(session, model, number), by="somebody")
 
     def delete(self) -> None:
         with self.database.write() as session:

@@ -1,4 +1,4 @@
-"""Weights by the names of their features, whatever units a version measures its columns in."""
+"""Coefficients by feature name, in raw and in standardised units."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def by_name(found: tuple[int, list[Coefficient]] | None) -> dict[str, tuple[floa
     return {c.feature: (c.a, c.b) for c in found[1]}
 
 
-def test_they_are_the_weights_and_the_largest_difference_comes_first() -> None:
+def test_coefficients_are_the_weights_ordered_by_difference() -> None:
     one, other = trained(0), trained(0, regularizer={"kind": "l2", "delta": 9.0, "penalize_bias": False})
     found = coefficients(one, other)
     assert found is not None
@@ -66,7 +66,7 @@ def test_they_are_the_weights_and_the_largest_difference_comes_first() -> None:
     assert fewest == (found[0], found[1][:2])
 
 
-def test_units_that_differ_are_told_in_those_of_the_first() -> None:
+def test_coefficients_are_compared_in_the_units_of_the_first_version() -> None:
     """By predictions: the second version's function, written in the first one's units, is the same function."""
     one, other = trained(0), trained(1, shift=30.0, stretch=4.0)
     assert not torch.equal(one.predictor.encoder.state_dict()["scale"], other.predictor.encoder.state_dict()["scale"])
@@ -78,7 +78,7 @@ def test_units_that_differ_are_told_in_those_of_the_first() -> None:
     torch.testing.assert_close(one.predictor.outputs(moved, x), other.predictor.outputs(other.w, x))
 
 
-def test_a_feature_that_one_architecture_has_not_has_no_weight_there() -> None:
+def test_a_feature_that_one_architecture_lacks_has_no_coefficient_there() -> None:
     one, other = trained(), trained(architecture={"kind": "linear", "degree": 2})
     names = by_name(coefficients(one, other, limit=1000))
     a, b = names["age * pay"]
@@ -88,7 +88,7 @@ def test_a_feature_that_one_architecture_has_not_has_no_weight_there() -> None:
     assert names[INTERCEPT] == pytest.approx((float(one.w[-1]), float(other.w[-1])))
 
 
-def test_classes_and_vectors_have_names_too() -> None:
+def test_features_of_vectors_and_outputs_of_classes_are_named() -> None:
     spec = {"input": {"kind": "vector", "dim": 2}, "target": {"kind": "classes", "values": ["cat", "dog"]}}
     draw = torch.Generator().manual_seed(0)
     x = torch.randn(50, 2, generator=draw)
@@ -106,7 +106,7 @@ def test_classes_and_vectors_have_names_too() -> None:
     }
 
 
-def test_a_network_has_none() -> None:
+def test_a_network_has_no_coefficients() -> None:
     network = trained(architecture={"kind": "mlp", "hidden": [2]})
     assert coefficients(network, trained()) is None
     assert coefficients(trained(), network) is None
@@ -144,7 +144,7 @@ def test_named_coefficients_as_standardised_are_the_weights_class_by_class() -> 
     assert found[0].coefficient == pytest.approx(found[0].standardised / scale)
 
 
-def test_pixels_have_names_and_bytes_count_as_sent() -> None:
+def test_pixels_are_named_and_bytes_are_in_raw_units() -> None:
     spec = {**trained().spec, "input": {"kind": "image", "shape": [1, 2, 2], "dtype": "uint8"}}
     x = torch.randint(0, 256, (80, 1, 2, 2), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
     state = train(spec, [Examples(torch.arange(80), x, (x[:, 0, 0, :1] > 100).double())]).state
@@ -152,7 +152,7 @@ def test_pixels_have_names_and_bytes_count_as_sent() -> None:
     assert found["x[0, 1, 0]"].coefficient * 255 == pytest.approx(found["x[0, 1, 0]"].standardised)
 
 
-def test_networks_and_giants_have_no_named_coefficients(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_networks_and_very_large_models_have_no_named_coefficients(monkeypatch: pytest.MonkeyPatch) -> None:
     network = trained(architecture={"kind": "mlp", "hidden": [3]})
     with pytest.raises(Conflict) as refused:
         named_coefficients(network)
@@ -163,7 +163,7 @@ def test_networks_and_giants_have_no_named_coefficients(monkeypatch: pytest.Monk
     assert refused.value.code == "coefficients_too_many"
 
 
-def test_another_model_is_drawn_to_them_whatever_its_units() -> None:
+def test_raw_coefficients_can_be_the_target_of_another_models_regularizer() -> None:
     """The coefficients of one model as `toward` in the regularizer of another."""
     classes = {"target": {"kind": "classes", "values": ["a", "b"]}}
     for more, shape in (({}, 1), (classes, 2)):

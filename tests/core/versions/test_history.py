@@ -1,4 +1,4 @@
-"""Versions: numbered, stored, promoted; the history of promotions keeps everything."""
+"""Recording and promoting versions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from core.ledger import passes
 from core.ledger.digest import EMPTY, update_digest
 from core.tables.models import Model
 from core.tables.versions import Promotion, Version, VersionKind, VersionState
-from core.versions import history
+from core.versions import history, promotion
 from core.versions.queries import find_version
 from core.versions.store import Store
 from tests.core.ledger.reference_ledger import SECRET, Row, add, locked, new_model, stored
@@ -48,10 +48,10 @@ def record(database: Database, store: Store, model: Model, kind: VersionKind = V
 
 
 def promote(database: Database, model: Model, number: int) -> None:
-    locked(database, model, lambda s, m: history.promote(s, m, find_version(s, m, number), by="policy"))
+    locked(database, model, lambda s, m: promotion.promote(s, m, find_version(s, m, number), by="policy"))
 
 
-def test_versions_are_numbered_from_one_and_begin_as_candidates(database: Database, store: Store, model: Model) -> None:
+def test_versions_are_numbered_from_one_and_start_as_candidates(database: Database, store: Store, model: Model) -> None:
     first, second = record(database, store, model), record(database, store, model, VersionKind.ADAPTED)
     with database.read() as session:
         rows = [session.merge(v, load=False) for v in (first, second)]
@@ -64,7 +64,7 @@ def test_versions_are_numbered_from_one_and_begin_as_candidates(database: Databa
     assert stored(database, model).champion is None
 
 
-def test_a_stored_version_answers_as_it_was_recorded(database: Database, store: Store, model: Model) -> None:
+def test_a_stored_version_predicts_as_it_did_when_recorded(database: Database, store: Store, model: Model) -> None:
     record(database, store, model)
     with database.read() as session:
         version = find_version(session, model, 1)

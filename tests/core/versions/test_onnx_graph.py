@@ -1,4 +1,4 @@
-"""ONNX files predict what the service does: onnxruntime on the same inputs, for every architecture and input."""
+"""onnxruntime predicts the same as the service, for every architecture and kind of input."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def table_rows() -> tuple[torch.Tensor, dict[str, Any]]:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("architecture", ARCHITECTURES.values(), ids=ARCHITECTURES)
 @pytest.mark.parametrize("kind", ["vector", "table"])
-def test_it_predicts_what_the_service_does(kind: str, architecture: Any, target: str) -> None:
+def test_the_graph_predicts_what_the_service_does(kind: str, architecture: Any, target: str) -> None:
     x, given = table_rows() if kind == "table" else (numbers(ROWS, 3), {})
     given = given or {"x": x.numpy()}
     described = TABLE if kind == "table" else {"kind": "vector", "dim": 3}
@@ -117,7 +117,7 @@ def test_a_support_vector_machine_gives_scores() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])
 @pytest.mark.parametrize("kind", ["linear", "kernel", "mlp", "lenet5", "cifarnet"])
-def test_images_do_too(kind: str, dtype: str) -> None:
+def test_the_graph_of_images_predicts_what_the_service_does(kind: str, dtype: str) -> None:
     x = numbers(ROWS, 2, 20, 24)
     x = (100 + 50 * x).clamp(0, 255).to(torch.uint8) if dtype == "uint8" else x
     state = state_of({"kind": "image", "shape": [2, 20, 24], "dtype": dtype}, {"kind": kind}, x, "classes")
@@ -125,7 +125,7 @@ def test_images_do_too(kind: str, dtype: str) -> None:
     np.testing.assert_allclose(found, LoadedModel.from_state(state).predict_means(x.numpy()), rtol=1e-5, atol=1e-5)
 
 
-def test_a_layer_that_is_not_known_is_refused() -> None:
+def test_an_unsupported_layer_is_rejected() -> None:
     state = state_of({"kind": "vector", "dim": 3}, {"kind": "mlp", "hidden": [4]}, numbers(ROWS, 3))
     state.predictor.body[2] = torch.nn.Tanh()  # type: ignore[index]
     with pytest.raises(Conflict, match="Tanh") as refused:

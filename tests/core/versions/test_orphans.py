@@ -1,4 +1,4 @@
-"""Files of deleted models go, whatever comes between."""
+"""Files of deleted models are deleted eventually."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from core.versions.orphans import sweep
 from core.versions.store import Store
 
 
-def test_what_cannot_be_deleted_now_is_deleted_later(
+def test_an_orphan_that_cannot_be_deleted_is_retried(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = Store(str(tmp_path))

@@ -1,4 +1,4 @@
-"""The store of version files: whole or not at all, in a folder and in an object store."""
+"""The store of version files: atomic writes, in a folder and in an object store."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def files(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-def test_what_was_put_can_be_got_under_its_name(store: Store) -> None:
+def test_a_stored_file_is_read_by_its_name(store: Store) -> None:
     name, sha256 = store.put("models/1", b"weights")
     other, _ = store.put("models/1", b"weights")
     assert name != other
@@ -61,7 +61,7 @@ def test_a_missing_file_is_not_found(store: Store) -> None:
         store.get("models/1/none.safetensors")
 
 
-def test_a_folder_goes_with_its_files_and_no_other(store: Store) -> None:
+def test_deleting_a_folder_deletes_its_files_only(store: Store) -> None:
     gone, stays = store.put("models/1", b"a")[0], store.put("models/10", b"b")[0]
     store.delete("models/1")
     store.delete("models/1")
@@ -71,7 +71,7 @@ def test_a_folder_goes_with_its_files_and_no_other(store: Store) -> None:
     assert store.get(stays) == b"b"
 
 
-def test_what_another_process_writes_and_deletes_shows(store: Store, url: str) -> None:
+def test_changes_of_another_process_are_visible(store: Store, url: str) -> None:
     file, _ = store.put("models/1", b"a")
     assert store.names("models/1") == [file]
     elsewhere = Store(url)
@@ -83,23 +83,32 @@ def test_what_another_process_writes_and_deletes_shows(store: Store, url: str) -
 
 
 @pytest.mark.parametrize("step", ["fsync", "replace"])
-def test_a_write_that_breaks_off_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+def test_an_interrupted_write_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     def break_off(*_: object) -> None:
         raise OSError("no space left")
 
     monkeypatch.setattr(os, step, break_off)
-    with pytest.raises(Unavailable, match="takes nothing"):
+    with pytest.raises(Unavailable, match="cannot be written"):
         Store(str(tmp_path)).put("models/1", b"weights")
     assert files(tmp_path) == []
 
 
-def test_a_store_that_does_not_answer_is_unavailable(tmp_path: Path) -> None:
+def test_a_deletion_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(str(tmp_path))
+    file = store.put("models/1", b"weights").file
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda number: synced.append(os.readlink(f"/proc/self/fd/{number}")))
+    store.delete(file)
+    assert synced == [str(tmp_path / "models" / "1")]
+
+
+def test_a_store_that_does_not_respond_raises_unavailable(tmp_path: Path) -> None:
     (tmp_path / "models").mkdir()
     with pytest.raises(Unavailable):
         Store(str(tmp_path)).get("models")
 
 
-def test_whatever_an_object_store_raises_means_that_it_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_error_of_an_object_store_raises_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
     class OfItsOwn(Exception):
         """As botocore's, which are no OSError."""
 

@@ -1,4 +1,4 @@
-"""Deliveries: signed, sent until they get there, and whose webhook is disabled when they never do."""
+"""Deliveries: signatures, retries, and disabling of failing webhooks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from datetime import datetime, timedelta
 import pytest
 from sqlalchemy import delete, select, update
 
-from core.database import Database, now
+from core.clock import now
+from core.database import Database
 from core.erasure import states
 from core.tables.erasures import Erasure
 from core.tables.webhooks import Delivery, DeliveryState, Webhook, WebhookEvent
@@ -60,13 +61,13 @@ def later(database: Database, by: timedelta) -> None:
     """As if so much time had passed."""
     with database.write() as session:
         for delivery in session.scalars(select(Delivery)):
-            delivery.next_at -= by
+            delivery.next_attempt_at -= by
         for webhook in session.scalars(select(Webhook).where(Webhook.failing_since.is_not(None))):
             assert webhook.failing_since is not None
             webhook.failing_since -= by
 
 
-def test_a_delivery_is_signed_thin_and_sent_once(database: Database, receiver: Receiver) -> None:
+def test_a_delivery_is_signed_small_and_sent_once(database: Database, receiver: Receiver) -> None:
     id, secret = create(database, receiver.url)
     emit(database)
     assert [send(database), send(database)] == [1, 0]
@@ -90,7 +91,7 @@ def test_the_secret_cannot_be_read_from_the_database(database: Database, receive
     assert "AMEND_SECRET_KEY" in (listed(database, id)[0].error or "")
 
 
-def test_what_is_rolled_back_is_not_told(database: Database, receiver: Receiver) -> None:
+def test_an_event_that_is_rolled_back_is_not_sent(database: Database, receiver: Receiver) -> None:
     create(database, receiver.url)
     with database.write() as session:
         events.emit(session, PROMOTED, model="churn")
@@ -98,7 +99,7 @@ def test_what_is_rolled_back_is_not_told(database: Database, receiver: Receiver)
     assert send(database) == 0
 
 
-def test_a_webhook_is_told_of_what_it_asked_for(database: Database, receiver: Receiver) -> None:
+def test_a_webhook_receives_only_the_events_it_subscribes_to(database: Database, receiver: Receiver) -> None:
     create(database, receiver.url, FAILED)
     emit(database, PROMOTED)
     emit(database, FAILED)
@@ -106,15 +107,15 @@ def test_a_webhook_is_told_of_what_it_asked_for(database: Database, receiver: Re
     assert len(receiver.events("job.failed")) == 1
 
 
-def test_what_fails_is_sent_again_with_the_same_id(database: Database, receiver: Receiver) -> None:
+def test_a_failed_delivery_is_retried_with_the_same_id(database: Database, receiver: Receiver) -> None:
     id, secret = create(database, receiver.url)
     receiver.status = 500
     emit(database)
     for pause in deliveries.RETRY_DELAYS:
         assert [send(database), send(database)] == [1, 0]  # not before its time
         [delivery] = listed(database, id)
-        assert (delivery.state, delivery.status, delivery.error) == ("pending", 500, "answered 500")
-        assert 0.85 * pause < delivery.next_at - now() < 1.15 * pause
+        assert (delivery.state, delivery.status, delivery.error) == ("pending", 500, "The receiver returned 500.")
+        assert 0.85 * pause < delivery.next_attempt_at - now() < 1.15 * pause
         later(database, 1.2 * pause)
         with database.write() as session:
             session.execute(update(Webhook).values(failing_since=None))  # this is about the delivery alone
@@ -124,7 +125,7 @@ def test_what_fails_is_sent_again_with_the_same_id(database: Database, receiver:
     assert all(is_signed(secret, headers, body) for headers, body in receiver.got)
 
 
-def test_a_receiver_that_is_back_gets_what_it_missed(database: Database, receiver: Receiver) -> None:
+def test_a_receiver_that_recovers_gets_the_events_it_missed(database: Database, receiver: Receiver) -> None:
     id, _ = create(database, receiver.url)
     receiver.status = 503
     emit(database, count=3)
@@ -137,7 +138,7 @@ def test_a_receiver_that_is_back_gets_what_it_missed(database: Database, receive
     assert {one["version"] for one in receiver.events("version.promoted")} == {1, 2, 3}
 
 
-def test_what_waits_for_one_that_does_not_answer_keeps_no_other_waiting(database: Database, receiver: Receiver) -> None:
+def test_deliveries_to_a_failing_receiver_do_not_delay_others(database: Database, receiver: Receiver) -> None:
     dead, _ = create(database, "http://127.0.0.1:9/nobody")
     emit(database, count=260)
     create(database, receiver.url)
@@ -148,7 +149,7 @@ def test_what_waits_for_one_that_does_not_answer_keeps_no_other_waiting(database
     assert sum(one.attempts for one in listed(database, dead)) <= 1
 
 
-def test_a_webhook_that_fails_for_days_is_disabled_and_a_ping_that_gets_there_enables_it(
+def test_a_webhook_that_fails_for_days_is_disabled_until_a_test_delivery_succeeds(
     database: Database, receiver: Receiver
 ) -> None:
     id, _ = create(database, receiver.url)
@@ -159,7 +160,7 @@ def test_a_webhook_that_fails_for_days_is_disabled_and_a_ping_that_gets_there_en
     send(database)
     webhook = shown(database, id)
     assert webhook.disabled_at is not None
-    assert webhook.disabled_why == "failed for 3 days: answered 500"
+    assert webhook.disabled_reason == "Failed for 3 days. The receiver returned 500."
     assert {delivery.state for delivery in listed(database, id)} == {DeliveryState.GIVEN_UP}
     emit(database)
     assert send(database) == 0
@@ -179,25 +180,25 @@ def test_a_webhook_that_fails_for_days_is_disabled_and_a_ping_that_gets_there_en
     assert send(database) == 1
 
 
-def test_a_receiver_that_is_gone_is_disabled_at_once(database: Database, receiver: Receiver) -> None:
+def test_a_receiver_that_returns_410_is_disabled_at_once(database: Database, receiver: Receiver) -> None:
     id, _ = create(database, receiver.url)
     receiver.status = 410
     emit(database)
     send(database)
-    assert shown(database, id).disabled_why == "the receiver is gone (410)"
+    assert shown(database, id).disabled_reason == "The receiver returned 410 Gone."
 
 
-def test_nobody_there_and_a_private_address_are_told_apart(database: Database, receiver: Receiver) -> None:
+def test_no_response_and_a_private_address_are_different_errors(database: Database, receiver: Receiver) -> None:
     id, _ = create(database, "http://127.0.0.1:1/")
     emit(database)
     send(database)
-    assert listed(database, id)[0].error == "no answer (ConnectError)"
+    assert listed(database, id)[0].error == "No response (ConnectError)."
     later(database, timedelta(hours=1))
     deliveries.send_due(database, SECRET, private=False)
     assert "private address" in (listed(database, id)[0].error or "")
 
 
-def test_several_who_look_at_once_send_each_delivery_once(database: Database, receiver: Receiver) -> None:
+def test_concurrent_senders_send_each_delivery_once(database: Database, receiver: Receiver) -> None:
     create(database, receiver.url)
     emit(database, count=10)
     with ThreadPoolExecutor(4) as threads:
@@ -205,7 +206,7 @@ def test_several_who_look_at_once_send_each_delivery_once(database: Database, re
     assert sorted(one["version"] for one in receiver.events("version.promoted")) == list(range(1, 11))
 
 
-def test_what_a_killed_sender_was_sending_is_sent_again(database: Database, receiver: Receiver) -> None:
+def test_the_delivery_of_a_killed_sender_is_sent_again(database: Database, receiver: Receiver) -> None:
     id, _ = create(database, receiver.url)
     emit(database)
     with pytest.MonkeyPatch.context() as patch:
@@ -236,7 +237,7 @@ def file(database: Database, received_at: datetime) -> str:
         return states.file(session, filing, SECRET, "key", None).id
 
 
-def test_an_erasure_that_is_due_soon_is_told_once_and_again_after_an_extension(
+def test_an_erasure_due_soon_is_reported_once_and_again_after_an_extension(
     database: Database, receiver: Receiver
 ) -> None:
     create(database, receiver.url)

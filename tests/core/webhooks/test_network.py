@@ -1,4 +1,4 @@
-"""Where a POST to somebody else's address may lead, and how long it may take."""
+"""POST requests to URLs that users chose: allowed addresses and timeouts."""
 
 from __future__ import annotations
 
@@ -86,6 +86,7 @@ def test_of_several_addresses_the_private_ones_are_not_tried(monkeypatch: pytest
     assert tried == ["93.184.216.34", "1.1.1.1"]
 
 
+@pytest.mark.timing
 def test_a_name_that_is_not_looked_up_in_time_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     over = threading.Event()
     monkeypatch.setattr(network, "TIMEOUT_SECONDS", 0.3)
@@ -104,6 +105,7 @@ def test_no_redirect_is_followed() -> None:
         assert len(receiver.got) == 1
 
 
+@pytest.mark.timing
 def test_a_receiver_that_answers_byte_by_byte_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(network, "TIMEOUT_SECONDS", 0.5)
     over = threading.Event()

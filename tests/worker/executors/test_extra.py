@@ -16,7 +16,7 @@ def test_a_missing_extra_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(worker, "find_spec", lambda name: None)
     mask = os.umask(0)
     try:
-        with pytest.raises(SystemExit, match="^AMEND_RAY_ADDRESS is set, but Ray is not installed: pip install"):
+        with pytest.raises(SystemExit, match="^AMEND_RAY_ADDRESS is set, but Ray is not installed. Run: pip install"):
             worker.main()
     finally:
         os.umask(mask)

@@ -117,7 +117,7 @@ def test_a_job_says_that_it_works_alone_while_the_cluster_is_away(
 ) -> None:
     executor, said = executor_on(Answers(set(), set()), reading, monkeypatch), set()
     reading.phrase, reading.progress = "a pass", lambda fraction, phrase: said.add(phrase)
-    total, alone = Digest(reading.attempt.context.settings.secret), "a pass, in one process, since Ray is away"
+    total, alone = Digest(reading.attempt.context.settings.secret), "a pass, in one process because Ray is unavailable"
     executor.reduce_by_tasks(reading, total.empty())
     assert not any("away" in phrase for phrase in said)
     said.clear()
@@ -173,6 +173,6 @@ def test_a_job_goes_on_though_ray_cannot_take_leave_of_a_head_that_hangs(
     assert executor.is_driver()
     executor.close()
     assert not executor.is_driver()
-    assert executor.try_to_connect() == "the connection before is not closed yet"
+    assert executor.try_to_connect() == "the previous connection is still closing"
     over.set()
     executor.leaving.join()

@@ -12,9 +12,9 @@ from core.kprior.data.codec import unpack
 from core.kprior.passes.accumulator import Combined, add_shards
 from core.ledger import passes
 from core.ledger.digest import Digest
-from core.ledger.holdout import sample_holdout
+from core.ledger.holdout_sample import sample_holdout
 from core.models import catalog
-from core.versions.evaluation import Evaluation
+from core.quality.evaluation import Evaluation
 from tests.worker.deployment import Deployment, problem
 from worker.executors.shard import ProcessContext, add_shard, describe_pass, read_request, sign
 

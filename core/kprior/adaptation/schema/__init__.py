@@ -1,4 +1,4 @@
-"""A state whose input or target is another: the same model, as far as it can be, in terms of new columns or classes."""
+"""Changes of the input, the target or the loss: the same model, as far as possible, with new columns or classes."""
 
 from core.kprior.adaptation.schema.change import change_schema
 from core.kprior.adaptation.schema.untransferable import Untransferable

@@ -1,9 +1,7 @@
 """A state after changes of its input, target or loss.
 
-Called before anything else by `adapt`, and by the worker, which has more than one use for the result.
+`adapt` calls this first. The worker calls it, too, because it also evaluates the result.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,24 +21,12 @@ from core.kprior.state import State
 
 
 def change_schema(state: State, memory: Examples, tasks: Sequence[Task]) -> tuple[State, Examples]:
-    """The state in terms of the new input, target and loss, and the rows of its memory as they are then.
+    """The state and the rows of its memory in terms of the new input, target and loss.
 
-    Parameters
-    ----------
-    state
-        The model as it is.
-    memory
-        Its memory's rows, as they were.
-    tasks
-        All of a change; examples that are added give new columns their units, and what is removed is known to another
-        loss.
-
-    Raises
-    ------
-    Untransferable
-        If the model has to be trained anew.
+    Added examples of the tasks determine the units of new columns, and removed examples enter the sums of a new loss.
+    Raises Untransferable if the model must be retrained.
     """
-    # as the new columns and classes have them, which are not there yet
+    # Removed rows are given in terms of the new columns and classes, which the state does not have yet.
     same = not any(isinstance(task, (ChangeInput, ChangeTarget)) for task in tasks)
     removed = [task.data for task in tasks if isinstance(task, RemoveData)] if same else []
     for task in tasks:
@@ -66,7 +52,7 @@ def change_schema(state: State, memory: Examples, tasks: Sequence[Task]) -> tupl
 
 
 def new_predictor(state: State, task: ChangeInput | ChangeTarget, tasks: Sequence[Task]) -> Predictor:
-    """The same architecture between another input and target. Columns that stay keep their units."""
+    """The same architecture with another input or target. Columns that stay keep their units."""
     old = state.predictor
     architecture = old.spec["architecture"]
     if architecture["kind"] == "kernel" and isinstance(task, ChangeInput):
@@ -83,7 +69,7 @@ def new_predictor(state: State, task: ChangeInput | ChangeTarget, tasks: Sequenc
     except (ValueError, RuntimeError) as error:
         raise Untransferable(str(error)) from error
     if is_wide(new) or is_wide(old):
-        raise Untransferable("a model of so many weights carries too little of its past to follow")
+        raise Untransferable("a model with so many weights does not carry the curvature that this change requires")
     if isinstance(task, ChangeTarget):
         new.encoder.load_state_dict(old.encoder.state_dict())
     else:

@@ -1,10 +1,8 @@
-"""Other classes: what the memory says of them, its rows standing for all.
+"""Other classes, estimated from the memory, whose rows represent all examples.
 
-Classes that come, go or merge change every output, so that no sum is exact: those here are estimates, from which a
+Added, removed or merged classes change every output, so no sum remains exact. The sums here are estimates, from which a
 pass starts.
 """
-
-from __future__ import annotations
 
 import math
 from dataclasses import replace
@@ -12,36 +10,37 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from core.kprior.adaptation.dense import exact_rows, recentre
+from core.kprior.adaptation.recentre import recentre
 from core.kprior.adaptation.schema.networks import transplant_network
 from core.kprior.adaptation.schema.untransferable import Untransferable
-from core.kprior.anchor import Anchor
+from core.kprior.certificate.anchored_model import exact_rows
 from core.kprior.curvature import Full, glm_hessian
+from core.kprior.curvature.surrogate import Surrogate
 from core.kprior.data.examples import Examples
 from core.kprior.memory.memory import remember
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2
 from core.kprior.model.spec import values_of
-from core.kprior.objective.surrogate import Surrogate
 from core.kprior.objective.tasks import ChangeTarget
 from core.kprior.state import State, align
+from core.kprior.state.anchor import Anchor
 
 
 def change_target(
     state: State, memory: Examples, task: ChangeTarget, new: Predictor, regularizer: L2
 ) -> tuple[State, Examples]:
-    """The state in terms of other classes: what the memory says of them, its rows standing for all."""
+    """The state in terms of other classes."""
     old = state.predictor
     K = old.family.outputs
     rows = replace(memory, y=convert_labels(memory.y, task))
     C = class_weights(task, K).to(old.device)
     shift = torch.zeros(len(C), dtype=torch.float64, device=old.device)
     fresh = (C != 0).sum(1) == 0
-    shift[fresh] = -math.log(max(2, state.count))  # of a class that nobody has seen
+    shift[fresh] = -math.log(max(2, state.count))  # a class without examples
     shift[~fresh] = (C[~fresh] != 0).sum(1).double().log() if K > 1 else 0.0
     if not (old.linear and isinstance(state.curvature, Full)):
         if old.linear:
-            raise Untransferable("it carries too little of its past to follow")
+            raise Untransferable("it does not carry the curvature that this change requires")
         surrogate = Surrogate.zeros(new)
         made = transplant_network(state, rows, new, regularizer, surrogate, classes=C, shift=shift)
         if surrogate is not None:
@@ -64,8 +63,8 @@ def change_target(
         h0 = h0 + (E.T < 0)
     D = after.phi.shape[1]
     gradient = E @ anchor.gradient.view(K, -1) + (v[:, None] * (new.family.mean(after.f0) - h0)).T @ after.phi
-    # a few rows that stand for many may have more curvature in some direction than all have; what the memory says of
-    # new classes counts in full all the same
+    # A few rows that represent many may have more curvature in some direction than all rows have. Their curvature for
+    # the new classes counts in full nevertheless.
     known = Full(anchor.curvature.matrix - glm_hessian(before.phi, old.family, before.f0, v))
     known.clip()
     G = torch.einsum("ak,kdle,bl->adbe", E, known.matrix.view(K, D, K, D), E).reshape(new.size, new.size)
@@ -81,7 +80,7 @@ def change_target(
 def class_weights(task: ChangeTarget, outputs: int) -> Tensor:
     """(K_new, K_old) from old outputs to new ones."""
     K = len(values_of(task.target))
-    if outputs == 1:  # f of 0 and 1 is the difference of two outputs
+    if outputs == 1:  # the output of a binary model is the difference of two outputs
         C = torch.zeros(K, 1, dtype=torch.float64)
         C[int(task.classes[0]), 0], C[int(task.classes[1]), 0] = -0.5, 0.5
         return C
@@ -93,7 +92,7 @@ def class_weights(task: ChangeTarget, outputs: int) -> Tensor:
 
 
 def convert_labels(y: Tensor, task: ChangeTarget) -> Tensor:
-    """Targets of old rows as the new classes have them: (n, K_old) -> (n, K_new)."""
+    """Targets of old rows in terms of the new classes: (n, K_old) -> (n, K_new)."""
     codes = y.argmax(1) if y.shape[1] > 1 else y[:, 0].round().long()
     found = torch.tensor(task.classes, dtype=torch.float64)[codes.cpu()]
     if bool(found.isnan().any()):

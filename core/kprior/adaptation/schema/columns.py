@@ -1,27 +1,26 @@
 """Other columns: sums over old rows in terms of new features.
 
-What an old row is in the new features is a linear map of what it was, phi_new = M phi: a column that came is a constant
-in all of them, one that is renamed stays, indicators of merged values are added. So sums at the anchor follow, with no
-row read: gradient M g, curvature M G M'. If the weights can follow, too, so that every old row has the outputs it had
-(M' w_new = w: nothing was dropped or merged that had a weight), or if curvature does not depend on outputs, then these
-sums are exact, and so is all that follows from them. Else they are estimates around the memory, whose rows enter
-exactly: with all rows in memory nothing is lost, with fewer a pass measures them anew.
+The new features of an old row are a linear map of its old ones, phi_new = M phi: a new column is a constant in all old
+rows, a renamed column stays, and the indicators of merged values are added. So the sums at the anchor are mapped
+without reading any row: gradient M g, curvature M G M'. If the weights can be mapped, too, so that every old row keeps
+its outputs (M' w_new = w: nothing with a weight was dropped or merged), or if the curvature does not depend on the
+outputs, then these sums are exact, and so is everything that follows from them. Otherwise they are estimates, into
+which the rows of the memory enter exactly: with all rows in memory nothing is lost, with fewer a pass measures the sums
+anew.
 """
-
-from __future__ import annotations
 
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from core.kprior.adaptation.dense import exact_rows, hessian_of, recentre
+from core.kprior.adaptation.recentre import recentre
 from core.kprior.adaptation.schema.feature_maps import lift, lift_inputs, map_encoded, map_features
 from core.kprior.adaptation.schema.networks import transplant_network
 from core.kprior.adaptation.schema.untransferable import Untransferable
-from core.kprior.anchor import Anchor
+from core.kprior.certificate.anchored_model import exact_rows
 from core.kprior.curvature import Full, cholesky
-from core.kprior.curvature.informed_space import InformedSpace
+from core.kprior.curvature.surrogate import Surrogate
 from core.kprior.data.conversion import Conversion
 from core.kprior.data.examples import Examples
 from core.kprior.memory.memory import remember
@@ -30,11 +29,12 @@ from core.kprior.model.encoders import TableEncoder
 from core.kprior.model.families import Gaussian
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2
-from core.kprior.objective.surrogate import Surrogate
 from core.kprior.objective.tasks import ChangeInput
-from core.kprior.passes.measurement import smallest_eigenvalue
 from core.kprior.passes.rounding_error import round_up
 from core.kprior.state import State, align
+from core.kprior.state.anchor import Anchor, hessian_of
+from core.kprior.state.informed_space import InformedSpace
+from core.kprior.state.measurement import smallest_eigenvalue
 
 
 def change_input(
@@ -50,7 +50,7 @@ def change_input(
         rows = convert_rows(memory, task.conversion)
         return transplant_network(state, rows, new, regularizer, surrogate, columns=lift_inputs(A)), rows
     if not isinstance(state.curvature, Full):
-        raise Untransferable("it carries too little of its past to follow")
+        raise Untransferable("it does not carry the curvature that this change requires")
     K = old.family.outputs
     M = map_features(old.body, new.body, A.cpu()).to(old.device)
     L = lift(M, old.body, new.body)
@@ -64,7 +64,7 @@ def change_input(
     anchor = state.anchor
     assert isinstance(anchor.curvature, Full)
     w0 = lifted(anchor.w)
-    step = (w0.view(K, -1) @ M).reshape(-1) - anchor.w  # as the old features would have it
+    step = (w0.view(K, -1) @ M).reshape(-1) - anchor.w  # in terms of the old features
     gradient = (anchor.gradient + anchor.curvature.product(step)).view(K, -1) @ M.T
     G = torch.einsum("ad,kdle,be->kalb", M, anchor.curvature.matrix.view(K, M.shape[1], K, -1), M)
     value = anchor.tangent_value(step)
@@ -85,12 +85,12 @@ def change_input(
 
 
 def convert_rows(rows: Examples, conversion: Conversion) -> Examples:
-    """Old rows as the new columns have them."""
+    """Old rows in terms of the new columns."""
     return replace(rows, x=torch.from_numpy(conversion(rows.x.cpu().numpy())))
 
 
 def carry_figures(state: State, moved: Anchor, new: Predictor, regularizer: L2, M: Tensor) -> Anchor:
-    """What is known of exact sums stays known: no row's leverage grows by more than the largest |M u|^2 / |u|^2."""
+    """Map the bounds of exact sums: no leverage grows by more than the largest |M u|^2 / |u|^2."""
     anchor, K = state.anchor, state.predictor.family.outputs
     before = cholesky(hessian_of(state.predictor, state.regularizer, anchor))
     H = hessian_of(new, regularizer, moved)
@@ -112,10 +112,10 @@ def carry_figures(state: State, moved: Anchor, new: Predictor, regularizer: L2, 
 
 
 def max_leverage_growth(before: Tensor, after: Tensor, M: Tensor, K: int) -> float:
-    """By how much a leverage can have grown, given the factors of both Hessians.
+    """The largest factor by which a leverage can have grown, given the factors of both Hessians.
 
-    What moves a softmax's curvature are differences of classes: (e_k - e_l) phi_i. A constant that is added to all
-    of them has nothing to do with it, and may be free in one model and penalised in the other.
+    The curvature of a softmax depends on differences of classes, (e_k - e_l) phi_i. A constant that is added to all
+    classes does not matter, and may be free in one model and penalised in the other.
     """
     D = M.shape[1]
     classes = torch.eye(K).to(M) if K == 1 else torch.linalg.qr(torch.eye(K).to(M)[:, 1:] - 1 / K)[0]
@@ -128,7 +128,7 @@ def max_leverage_growth(before: Tensor, after: Tensor, M: Tensor, K: int) -> flo
 
 
 def correct_memory_rows(anchor: Anchor, new: Predictor, rows: Examples, f0: Tensor) -> Anchor:
-    """The sums with the memory's rows as they are, in place of what a tangent at their old outputs f0 makes of them."""
+    """The sums with the exact terms of the memory's rows, in place of their tangents at the old outputs f0."""
     assert isinstance(anchor.curvature, Full)
     after, family = exact_rows(new, anchor.w, rows), new.family
     old = replace(after, f0=f0)
@@ -139,7 +139,7 @@ def correct_memory_rows(anchor: Anchor, new: Predictor, rows: Examples, f0: Tens
 
 
 def map_surrogate(surrogate: Surrogate | None, A: Tensor) -> Surrogate | None:
-    """Sums over encoded inputs and 1, as the new encoder has them."""
+    """The surrogate in terms of the new encoder."""
     if surrogate is None:
         return None
     one = torch.zeros(1, A.shape[1], dtype=A.dtype, device=A.device)

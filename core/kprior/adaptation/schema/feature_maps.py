@@ -1,6 +1,4 @@
-"""From what rows are in an old encoder and body to what they are in a new one: matrices, and units of new columns."""
-
-from __future__ import annotations
+"""Matrices that map encoded inputs and features of old rows to new ones, and the units of new columns."""
 
 import math
 from collections.abc import Sequence
@@ -20,14 +18,14 @@ from core.kprior.passes.moments import Moments
 
 
 def inherit_units(old: object, new: object, conversion: Conversion, count: int, tasks: Sequence[Task]) -> None:
-    """Old columns keep their units; new ones take them from what old rows have there and the examples that come."""
+    """Old columns keep their units; those of new columns come from the constants of old rows and the added examples."""
     assert isinstance(old, TableEncoder)
     assert isinstance(new, TableEncoder)
     seen = Moments(new.numbers)
     for chunk in chunks_of([task.data for task in tasks if isinstance(task, AddData)]):
         seen.add(chunk)
     constants = torch.tensor([conversion.columns[j].constant for j in new.numbers], dtype=torch.float64)
-    there = ~constants.isnan() * count  # each once: what old rows weigh together is not known
+    there = ~constants.isnan() * count  # the total weight of old rows is unknown, so each counts once
     seen.merge({"count": there, "mean": constants.nan_to_num(), "square": torch.zeros_like(constants)})
     new.set_units(seen.mean, seen.deviation)
     for place, j in enumerate(new.numbers):
@@ -38,7 +36,7 @@ def inherit_units(old: object, new: object, conversion: Conversion, count: int, 
 
 
 def map_encoded(old: TableEncoder, new: TableEncoder, conversion: Conversion) -> Tensor:
-    """(E_new, E_old + 1) A: encoded inputs of old rows in the new encoder, from the old ones' and the constant 1."""
+    """(E_new, E_old + 1) A: new encoded inputs of old rows, from their old encoded inputs and the constant 1."""
     A = torch.zeros(new.shape[0], old.shape[0] + 1, dtype=torch.float64)
     before, after = len(old.numbers), len(new.numbers)
     for i, column in enumerate(new.numbers):
@@ -65,13 +63,13 @@ def map_encoded(old: TableEncoder, new: TableEncoder, conversion: Conversion) ->
 
 
 def places_of(encoder: TableEncoder) -> list[tuple[Category, int]]:
-    """The categories of an encoder, and where the indicators of each begin."""
+    """The categories of an encoder, and the position of the first indicator of each."""
     starts = accumulate((c.width for c in encoder.categories), initial=2 * len(encoder.numbers))
     return list(zip(encoder.categories, starts, strict=False))
 
 
 def map_features(old: Linear, new: Linear, A: Tensor) -> Tensor:
-    """(D_new, D_old) M: features of old rows in the new model, from those they had. Products of sums are multiplied."""
+    """(D_new, D_old) M: new features of old rows, from their old features. Products of sums are multiplied out."""
     places = {monomial: i for i, monomial in enumerate(old.monomials)}
     one = A.shape[1] - 1
     rows = [{(() if j == one else (j,)): float(A[i, j]) for j in A[i].nonzero()[:, 0].tolist()} for i in range(len(A))]
@@ -89,9 +87,10 @@ def map_features(old: Linear, new: Linear, A: Tensor) -> Tensor:
 
 
 def lift(M: Tensor, old: Linear, new: Linear) -> Tensor:
-    """(D_new, D_old) from old weights to new ones: of a feature that stays its own, of merged ones the mean of theirs.
+    """(D_new, D_old) from old weights to new ones: features that stay keep their weights, merged ones take the mean.
 
-    What is a constant in all old rows, or a constant times another feature, begins with no weight: that has it already.
+    A feature that is constant in all old rows, or a constant multiple of another, starts at zero, because that other
+    feature has its weight already.
     """
     before, after = (torch.tensor([len(m) for m in body.monomials], device=M.device) for body in (old, new))
     L = torch.where(after[:, None] == before, M, 0.0)
@@ -99,6 +98,6 @@ def lift(M: Tensor, old: Linear, new: Linear) -> Tensor:
 
 
 def lift_inputs(A: Tensor) -> Tensor:
-    """(E_new, E_old): which old inputs a new one takes its weights from."""
+    """(E_new, E_old): the old inputs whose weights a new input takes."""
     L = A[:, :-1]
     return L / L.sum(1, keepdim=True).clamp(min=1)

@@ -1,10 +1,8 @@
-"""Another loss: what the memory says of it, its rows standing for all.
+"""Another loss, estimated from the memory, whose rows represent all examples.
 
-No sum over past rows tells what another loss makes of them, so that those here are estimates, from which passes start;
-with everything in memory they are all there is to know.
+The sums of past rows say nothing about another loss, so the sums here are estimates, from which passes start. With all
+examples in memory they are exact.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,42 +10,37 @@ from dataclasses import replace
 import torch
 
 from core.kprior.adaptation.schema.untransferable import Untransferable
-from core.kprior.anchor import Anchor
 from core.kprior.curvature import Full, is_wide
+from core.kprior.curvature.surrogate import Surrogate
 from core.kprior.data.examples import Data, Examples, chunks_of, keys_of
 from core.kprior.memory.memory import remember
 from core.kprior.model.predictor import Predictor
-from core.kprior.objective.surrogate import Surrogate
 from core.kprior.objective.tasks import ChangeLoss
 from core.kprior.passes.loss import Loss
 from core.kprior.state import State, align
+from core.kprior.state.anchor import Anchor
 
 
 def change_loss(state: State, memory: Examples, task: ChangeLoss, removed: Sequence[Data]) -> tuple[State, Examples]:
-    """The state in terms of another loss, at the same weights.
+    """The state in terms of another loss, at the same weights. Raises Untransferable if the model must be retrained.
 
-    `removed` examples have their own part in its sums, and the memory speaks for all others alone: whoever takes them
-    away leaves no more of them, and no less, than is there.
-
-    Raises
-    ------
-    Untransferable
-        If the model has to be trained anew.
+    `removed` examples enter the sums by their own terms, and the memory represents all others, so that subtracting the
+    removed examples later is exact.
     """
     old = state.predictor
     try:
         new = Predictor({**old.spec, "loss": task.loss}, device=old.device)
     except ValueError as error:
-        why = str(error) if old.linear else "the version before is a network, which can follow no other loss"
+        why = str(error) if old.linear else "the previous version is a network, which cannot be adapted to another loss"
         raise Untransferable(why) from error
     new.encoder.load_state_dict(old.encoder.state_dict())
     if type(new.family) is type(old.family) and vars(new.family) == vars(old.family):
         if old.linear:
             return replace(state, predictor=new), memory
-        old.spec["loss"] = task.loss  # a network is built already, by whatever
+        old.spec["loss"] = task.loss  # the loss of a network stays in its spec
         return state, memory
     if is_wide(old) or not isinstance(state.curvature, Full):
-        raise Untransferable("it carries too little of its past to follow another loss")
+        raise Untransferable("it does not carry the curvature that another loss requires")
     rows, w = align(state, memory), state.w
     stands_for = state.memory.weight.double()
     keys = keys_of(removed)

@@ -1,19 +1,17 @@
-"""Networks whose first or last layer changes, with their input or target."""
-
-from __future__ import annotations
+"""Networks whose first or last layer changes with the input or the target."""
 
 import torch
 from torch import Tensor
 
 from core.kprior.adaptation.schema.untransferable import Untransferable
-from core.kprior.anchor import Anchor
+from core.kprior.curvature.surrogate import Surrogate
 from core.kprior.data.examples import Examples
 from core.kprior.memory.memory import remember
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2
-from core.kprior.objective.surrogate import Surrogate
 from core.kprior.objective.transfer import layers_of
 from core.kprior.state import State
+from core.kprior.state.anchor import Anchor
 
 
 def transplant_network(
@@ -27,9 +25,9 @@ def transplant_network(
     classes: Tensor | None = None,
     shift: Tensor | None = None,
 ) -> State:
-    """A network whose first layer reads other inputs, or whose last one says other classes; all else stays."""
+    """A network with another first layer (inputs) or last layer (classes); all other layers stay."""
     if new.spec["architecture"]["kind"] != "mlp" and columns is not None:
-        raise Untransferable("what its first layer reads is not known")
+        raise Untransferable("only the first layer of an mlp can be mapped to other columns")
     w = new.initial_weights()
     theirs, ours = layers_of(state.predictor, state.w), layers_of(new, w)
     for a, b in zip(theirs, ours, strict=True):
@@ -45,7 +43,7 @@ def transplant_network(
                 if name == "bias":
                     values = values + shift.to(values)
             if b[name].shape != values.shape:
-                raise Untransferable("its layers are not those of a network that can follow")
+                raise Untransferable("its layers cannot be mapped to the new columns or classes")
             b[name].copy_(values)
     anchor = Anchor(w, torch.zeros_like(w), None)
     order = torch.argsort(rows.key.cpu())

@@ -1,7 +1,5 @@
-"""What is said where a model cannot follow a change."""
-
-from __future__ import annotations
+"""The error for changes that require a retrain."""
 
 
 class Untransferable(ValueError):
-    """A model that cannot follow a change of its input or target: it has to be trained anew."""
+    """The model cannot be adapted to a change of its input, target or loss; it must be retrained."""

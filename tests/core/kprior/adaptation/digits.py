@@ -19,7 +19,7 @@ from core.kprior import (
     adapt,
     train,
 )
-from core.kprior.certificate.network import Audit
+from core.kprior.certificate.audit import Audit
 from core.kprior.data.drawing import draw_from
 from tests.core.kprior.problems import l2, rows
 

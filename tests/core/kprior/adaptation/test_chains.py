@@ -40,6 +40,8 @@ from tests.core.kprior.problems import (
     without,
 )
 
+pytestmark = pytest.mark.grid(2)
+
 DIM = 4
 
 
@@ -196,7 +198,7 @@ def test_last_example_of_a_class_can_be_removed(kind: str, policy: MemoryPolicy)
 def test_removing_every_example_is_refused(kind: str) -> None:
     data = examples_of(kind, 60, DIM)
     chain = Chain.start(kind, data, TENTH)
-    with pytest.raises(ValueError, match="no examples are left"):
+    with pytest.raises(ValueError, match="No examples are left"):
         chain.adapt(RemoveData([data]))
 
 

@@ -16,11 +16,11 @@ from core.kprior import (
     Result,
     State,
     adapt,
-    refine,
     refine_for_erasure,
     train,
 )
 from core.kprior.adaptation.erasure import FINEST, choose_grid, rounding_of
+from core.kprior.certificate.refinement import Refinement, Reuse
 from core.kprior.data.examples import concatenate
 from tests.core.kprior import oracles
 from tests.core.kprior.problems import LOSSES, QUADRATIC, TENTH, distance, examples_of, l2, outputs_of, rows, spec_of
@@ -95,7 +95,7 @@ def test_where_rounding_blurs_the_weights_a_coarser_grid_hides_who_was_erased() 
     spec, others = spec_of("binary", 5, regularizer=l2(2e-4)), rows(examples_of("binary", 2_000, 5), 3, 2_000)
     twice = [Examples(e.key, e.x[:, [0, 1, 2, 3, 3]], e.y) for e in (others, *strangers("binary", 5, 4))]
     adapted = without_person(spec, twice[1], twice[0])
-    near = refine(adapted.state, adapted.memory, twice[0].chunks(64), tolerance=0.0, rounds=3, forced=True)
+    near = Refinement(0.0, 3, reuse=Reuse.LEVERAGES).run(adapted.state, adapted.memory, twice[0].chunks(64))
     grid = choose_grid(rounding_of(near), len(adapted.state.w))
     assert grid is not None
     assert grid > FINEST
@@ -121,7 +121,7 @@ def test_a_refinement_that_only_meets_the_tolerance_gives_the_person_away() -> N
     weights = set()
     for person in strangers("binary", 5, 4):
         adapted = without_person(spec, person, others)
-        found = refine(adapted.state, adapted.memory, others.chunks(64), tolerance=0.01, forced=True)
+        found = Refinement(0.01, reuse=Reuse.LEVERAGES).run(adapted.state, adapted.memory, others.chunks(64))
         weights.add(bytes(found.state.w.numpy().data))
     assert len(weights) == 4
 
@@ -186,5 +186,5 @@ def test_cost_is_the_same_whoever_was_erased() -> None:
 def test_models_without_their_whole_curvature_are_refused() -> None:
     data = examples_of("binary", 60, 3)
     trained = train(spec_of("binary", 3, {"kind": "mlp", "hidden": [3]}), data.chunks(64))
-    with pytest.raises(ValueError, match="train others anew"):
+    with pytest.raises(ValueError, match="Retrain the model"):
         refine_for_erasure(trained.state, trained.memory, data.chunks(64), tolerance=0.01)

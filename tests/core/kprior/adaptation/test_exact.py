@@ -7,11 +7,13 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from core.kprior import OURS, Cost, Training, adapt
+from core.kprior import Cost, adapt
 from core.kprior.objective.build import build_objective
 from tests.core.kprior import oracles
 from tests.core.kprior.adaptation.cases import AdaptationCase, all_cases
 from tests.core.kprior.problems import EVERYTHING, LOSSES, relative_distance
+
+pytestmark = pytest.mark.grid(4)
 
 CASES = [
     pytest.param(
@@ -37,7 +39,7 @@ def test_full_memory_gives_the_retrain(case: AdaptationCase, early: bool) -> Non
 @pytest.mark.parametrize("case", CASES)
 def test_full_memory_gradient_is_that_of_the_retained_objective(case: AdaptationCase) -> None:
     state, memory = case.start(early=True)
-    problem = build_objective(state, memory, case.tasks(), OURS, Training(), Cost())
+    problem = build_objective(state, memory, case.tasks(), 0, Cost())
     generator = torch.Generator().manual_seed(1)
     for size in (0.1, 1.0):
         w = size * torch.randn(problem.predictor.size, generator=generator, dtype=torch.float64)

@@ -28,6 +28,7 @@ from core.kprior import (
     RemoveData,
     State,
     adapt,
+    draw_from,
     refine,
     refine_for_erasure,
     train,
@@ -175,7 +176,7 @@ def test_linear_becomes_a_kernel_and_a_kernel_a_network() -> None:
     truth = newton("binary", design_matrix(data.x, SMALL), data.y.numpy(), np.r_[np.ones(40), 0])
     assert distance(found.state, torch.from_numpy(truth.astype(float))) <= 0.001 * float(found.state.w.norm())
     mlp: Any = {"kind": "mlp", "hidden": [8]}
-    network = adapt(found.state, found.memory, [ChangeModel(mlp)], training=Training(max_epochs=3))
+    network = adapt(found.state, found.memory, [ChangeModel(mlp)], training=Training(budget=500), draw=draw_from(data))
     assert network.state.spec["architecture"] == mlp
     assert not network.state.predictor.linear
 

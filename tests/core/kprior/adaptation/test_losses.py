@@ -201,10 +201,10 @@ def test_another_threshold_is_another_loss() -> None:
 @pytest.mark.parametrize("kind", KINKED)
 def test_a_network_has_the_loss_of_its_target(kind: str) -> None:
     spec = spec_of(kind, 3, {"kind": "mlp", "hidden": [4]})
-    with pytest.raises(ValueError, match=f"the loss '{kind}' is for linear models"):
+    with pytest.raises(ValueError, match=f"The loss '{kind}' is for linear models"):
         Predictor(spec)
     network = train({**spec_of(KINKED[kind], 3, {"kind": "mlp", "hidden": [4]})}, [examples_of(kind, 60, 3)])
-    with pytest.raises(Untransferable, match="the version before is a network"):
+    with pytest.raises(Untransferable, match="the previous version is a network"):
         adapt(network.state, network.memory, [ChangeLoss({"kind": kind})])
 
 
@@ -227,7 +227,7 @@ def test_a_wide_model_does_not_follow_another_loss() -> None:
     """It carries no curvature to start from: its training from zero is as quick."""
     data = examples_of("binary", 60, 1200)
     wide = train(spec_of("binary", 1200, regularizer=l2(20.0)), [data])
-    with pytest.raises(Untransferable, match="carries too little"):
+    with pytest.raises(Untransferable, match="does not carry the curvature"):
         adapt(wide.state, wide.memory, [ChangeLoss({"kind": "squared_hinge"})])
 
 

@@ -14,16 +14,18 @@ from core.kprior import (
     ChangeModel,
     ChangeRegularizer,
     Examples,
+    MemoryPolicy,
     RemoveData,
     Task,
     Training,
     adapt,
     train,
 )
-from core.kprior.adaptation.network import choose_rate, step_loss_of
+from core.kprior.adaptation.network import adapt_surveyed, choose_rate, step_loss_of
 from core.kprior.adaptation.survey import budget_of, survey_change
-from core.kprior.cost import Cost
 from core.kprior.data.drawing import Draw, draw_from
+from core.kprior.passes.cost import Cost
+from core.kprior.training.training import Predecessor
 from tests.core.kprior.adaptation.digits import (
     FEW,
     MLP,
@@ -132,7 +134,8 @@ def test_who_watches_may_stop_it_and_who_is_told_may_raise() -> None:
         return visits > 2_000
 
     draw = draw_from(without(data, gone))
-    found = adapt(base(0).state, base(0).memory, tasks, draw=draw, watch=watch)
+    survey = survey_change(base(0).state, tasks, draw, watch=watch)
+    found = adapt_surveyed(survey, base(0).memory, MemoryPolicy(), watch=watch)
     assert not found.converged
     assert 2_000 < found.cost.backward_passes < 2_300
     assert seen == sorted(seen)
@@ -191,7 +194,7 @@ def test_all_old_rows_may_go_if_others_come() -> None:
     state, _ = adapt_digits(before, tasks, rows(data, 0, 0))
     assert state.count == 300
     assert accuracy(state, rows(data, 200, 500)) > 0.9
-    with pytest.raises(ValueError, match="no examples are left"):
+    with pytest.raises(ValueError, match="No examples are left"):
         adapt(before.state, before.memory, [RemoveData([rows(data, 0, 200)])], draw=draw_from(rows(data, 0, 0)))
 
 
@@ -199,10 +202,12 @@ def test_a_warm_descent_goes_on_from_the_old_weights() -> None:
     data, _, test = digits()
     kept = of_class(data, 9, there=False)
     before = train_digits(kept)
-    warm = train(digit_spec(), data.chunks(200), start=before.state, training=TRAINING)
+    warm = train(digit_spec(), data.chunks(200), predecessor=Predecessor(before.state, warm=True), training=TRAINING)
     assert accuracy(warm.state, test) > accuracy(base(0).state, test) - 0.03
     assert warm.state.count == len(data)
     assert warm.cost.backward_passes <= 9.5 * len(data)
     wider = {"kind": "mlp", "hidden": [70]}
-    again = train(digit_spec(wider), data.chunks(200), start=warm.state, training=TRAINING)
+    again = train(
+        digit_spec(wider), data.chunks(200), predecessor=Predecessor(warm.state, warm=True), training=TRAINING
+    )
     assert accuracy(again.state, test) > 0.9

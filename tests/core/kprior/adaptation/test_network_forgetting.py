@@ -24,7 +24,7 @@ from core.kprior import (
     train,
 )
 from core.kprior.adaptation.survey import survey_change
-from core.kprior.certificate.network import Audit
+from core.kprior.certificate.audit import Audit
 from core.kprior.data.drawing import draw_from
 from core.kprior.passes.row_losses import audit_rows
 from tests.core.kprior.adaptation.digits import (
@@ -55,8 +55,8 @@ def test_a_removed_class_is_not_named_any_more(seed: int) -> None:
     others = of_class(test, 8, there=False)
     assert accuracy(state, others) > accuracy(train_digits(kept, seed).state, others) - 0.02
     assert not audit.objection
-    assert audit.still_named is not None
-    assert audit.still_named <= 0.05
+    assert audit.forgotten_label_rate is not None
+    assert audit.forgotten_label_rate <= 0.05
     # the holdout's 8s do not count against it
     assert audit.unseen == len(of_class(digits()[1], 8, there=False))
 
@@ -123,7 +123,7 @@ def test_every_family_forgets_and_every_change_at_once_runs(kind: str) -> None:
     lost = float(audit_rows(before.state.predictor, before.state.w, gone).losses.mean())
     assert audit.removed_loss is not None
     assert audit.removed_loss > lost
-    assert (audit.still_named is None) == (kind in ("number", "count"))
+    assert (audit.forgotten_label_rate is None) == (kind in ("number", "count"))
     tasks: list[Task] = [AddData([new]), RemoveData([gone]), ChangeRegularizer(l2(0.1))]
     for more in ([], [ChangeModel({"kind": "mlp", "hidden": [20, 10]})]):
         for holdout in ([], [unseen]):  # with and without a holdout

@@ -27,6 +27,7 @@ from core.kprior import (
 )
 from core.kprior.adaptation.schema import Untransferable, change_schema
 from core.kprior.data.conversion import Conversion, input_conversion, target_conversion
+from core.kprior.training.training import Predecessor
 from core.models.schema_changes import plain_part
 from tests.core.kprior.oracles import newton, sklearn_fit
 from tests.core.kprior.problems import KINKED
@@ -156,7 +157,7 @@ def test_with_all_rows_in_memory_other_columns_are_exact(kind: str, new: dict[st
 def test_products_of_columns_follow_too() -> None:
     case = Case("binary", GROWN, ALL, degree=2)
     state = case.adapt().state
-    retrained = train(case.new, case.data, encoder_of=state).state
+    retrained = train(case.new, case.data, predecessor=Predecessor(state)).state
     assert distance(state, retrained.w) <= 1e-5 * float(state.w.norm())
 
 
@@ -195,7 +196,7 @@ def test_a_column_and_its_first_rows_are_certified_without_a_pass(kind: str) -> 
     assert result.certificate is not None
     assert (result.cost.data_passes, result.certificate.relative <= 0.01) == (0, True)
     data = [replace(before, x=torch.from_numpy(conversion(x.numpy()))), added]
-    retrained = train(spec_of(grown, TARGETS[kind]), data, encoder_of=result.state).state
+    retrained = train(spec_of(grown, TARGETS[kind]), data, predecessor=Predecessor(result.state)).state
     assert distance(retrained, base_weights(base.state, retrained)) > 0.02 * float(retrained.w.norm())
     assert distance(result.state, retrained.w) <= result.certificate.bound
 
@@ -267,7 +268,7 @@ class ClassCase:
 def test_with_all_rows_in_memory_other_classes_are_exact(change: str) -> None:
     case = ClassCase(*CLASS_CHANGES[change], ALL)
     state = case.result.state
-    retrained = train(case.spec, case.data, encoder_of=state).state
+    retrained = train(case.spec, case.data, predecessor=Predecessor(state)).state
     assert distance(state, retrained.w) <= 1e-5 * float(state.w.norm())
 
 
@@ -275,7 +276,7 @@ def test_with_all_rows_in_memory_other_classes_are_exact(change: str) -> None:
 def test_other_classes_are_certified_by_passes(change: str) -> None:
     case = ClassCase(*CLASS_CHANGES[change], SOME)
     found = refine(case.result.state, case.result.memory, case.data, tolerance=0.01, rounds=5)
-    retrained = train(case.spec, case.data, encoder_of=found.state).state
+    retrained = train(case.spec, case.data, predecessor=Predecessor(found.state)).state
     assert found.certificate.relative <= 0.01
     assert distance(found.state, retrained.w) <= found.certificate.bound + 1e-6
 
@@ -293,7 +294,7 @@ def test_a_class_that_comes_to_many_rows_is_certified_by_one_pass_for_curvature(
     old = replace(before, y=torch.cat([before.y, torch.zeros(n, 1)], 1))
     data = [*old.chunks(5000), added]
     found = refine(result.state, result.memory, data, tolerance=0.01, rounds=5)
-    retrained = train(spec_of(columns, wider), data, encoder_of=found.state).state
+    retrained = train(spec_of(columns, wider), data, predecessor=Predecessor(found.state)).state
     assert distance(result.state, retrained.w) > 0.02 * float(retrained.w.norm())
     assert found.certificate.relative <= 0.01
     assert distance(found.state, retrained.w) <= found.certificate.bound

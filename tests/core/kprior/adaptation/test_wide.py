@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+from bench.paper.objective.build import data_gradient
 from core.kprior import (
     AddData,
     ChangeModel,
@@ -24,8 +25,7 @@ from core.kprior import (
     train,
 )
 from core.kprior.curvature import Blocks
-from core.kprior.data import encoded
-from core.kprior.objective.build import data_gradient
+from core.kprior.passes import encoded
 from core.kprior.training import wide as wide_training
 from tests.core.kprior import oracles
 from tests.core.kprior.problems import (
@@ -120,7 +120,7 @@ def test_gradient_after_a_change_is_that_of_the_retained_rows_at_the_anchor(kind
 def test_passes_over_other_rows_than_the_state_stands_for_are_refused() -> None:
     data = single(examples_of("binary", 200, DIM))
     trained = train(spec_of("binary", DIM), data.chunks(64))
-    with pytest.raises(ValueError, match="stands for 200"):
+    with pytest.raises(ValueError, match="represents 200"):
         certify(trained.state, trained.memory, rows(data, 0, 199).chunks(64))
 
 
@@ -240,14 +240,11 @@ def test_added_rows_do_not_throw_a_model_off() -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, 1e39, 1e160])
-def test_extreme_inputs_have_no_bound_or_are_refused(value: float) -> None:
+def test_extreme_inputs_have_an_infinite_bound(value: float) -> None:
     data = examples_of("number", 50, 2)
     trained = train(spec_of("number", 2), data.chunks(64))
     x = data.x.clone()
     x[3] = value
     other = Examples(data.key, x, data.y)
-    try:
-        measured = certify(trained.state, trained.memory, other.chunks(64))
-    except (ArithmeticError, ValueError):
-        return
-    assert measured.certificate.bound == math.inf or measured.certificate.bound > 1  # type: ignore[operator]
+    measured = certify(trained.state, trained.memory, other.chunks(64))
+    assert measured.certificate.bound == math.inf

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -28,8 +28,10 @@ from core.kprior import (
 from core.kprior.certificate.dense import certify_anchored, certify_by_gradients
 from core.kprior.curvature import Full
 from core.kprior.data.examples import concatenate
-from core.kprior.passes.measurement import measure
+from core.kprior.memory.memory import MemoryChoice
+from core.kprior.state.measurement import measure
 from tests.core.kprior import oracles
+from tests.core.kprior.executed import executes_at_least
 from tests.core.kprior.ill_conditioned import IllConditionedProblem, ill_conditioned_problems
 from tests.core.kprior.problems import FAMILIES, LOSSES, TENTH, distance, examples_of, l2, rows, spec_of, without
 
@@ -59,6 +61,7 @@ def assert_covers(state: State, bound: float | None, data: Examples) -> None:
         assert distance(state, truth) <= bound + ULP * float(state.w.norm()) + 1e-12 * bound
 
 
+@executes_at_least(80)
 @settings(max_examples=160)
 @given(
     problem=ill_conditioned_problems(),
@@ -72,15 +75,14 @@ def test_bound_without_a_pass_covers_along_chains_of_rough_changes(
     """Badly scaled, collinear, offset data; examples come, go by chance or by a plane, and the penalty changes."""
     everything = problem.data
     few = problem.n // 3
-    if problem.n - few < 8:
-        return
+    assume(problem.n - few >= 8)
     data = rows(everything, 0, problem.n - few)
     policy = MemoryPolicy(fraction=fraction)
     generator = torch.Generator().manual_seed(seed)
     try:
         trained = train(problem.spec, data.chunks(7), policy=policy)
     except (ArithmeticError, ValueError):
-        return  # nothing holds the weights: there is no model to adapt
+        reject()  # nothing determines the weights, so there is no model to adapt
     state, memory = trained.state, trained.memory
     assert trained.certificate is not None
     assert_covers(state, trained.certificate.bound, data)
@@ -107,7 +109,7 @@ def test_bound_without_a_pass_covers_along_chains_of_rough_changes(
         try:
             adapted = adapt(state, memory, tasks, policy=policy)
         except (ArithmeticError, ValueError):
-            return
+            reject()
         state, memory = adapted.state, adapted.memory
         assert adapted.certificate is not None
         assert adapted.certificate.passes == 0
@@ -155,6 +157,7 @@ def test_features_that_no_row_has_do_not_loosen_the_bound() -> None:
     assert relative[0] <= 1.2 * relative[1]
 
 
+@executes_at_least(50)
 @settings(max_examples=100)
 @given(problem=ill_conditioned_problems(), seed=st.integers(0, 2**20))
 def test_bound_of_a_gradient_pass_covers(problem: IllConditionedProblem, seed: int) -> None:
@@ -165,7 +168,7 @@ def test_bound_of_a_gradient_pass_covers(problem: IllConditionedProblem, seed: i
         gone = rows(data, 3, 3 + max(1, problem.n // 8))
         adapted = adapt(trained.state, trained.memory, [RemoveData([gone])], policy=TENTH)
     except (ArithmeticError, ValueError):
-        return
+        reject()
     left = without(data, gone)
     for rounds, tolerance in ((1, 1e-3), (3, 1e-9)):
         measured = certify_by_gradients(adapted.state, adapted.memory, left.chunks(11), tolerance, rounds, ())
@@ -198,7 +201,9 @@ def test_sums_after_a_removal_are_those_of_a_state_that_never_had_the_rows(kind:
     left = without(data, gone)
     anchor = state.anchor
     assert torch.equal(anchor.w, trained.state.w)
-    fresh = measure(state.predictor, state.regularizer, anchor.w, left.chunks(50), 10, TENTH, "full", Cost()).anchor
+    fresh = measure(
+        state.predictor, state.regularizer, anchor.w, left.chunks(50), MemoryChoice(TENTH, 10), "full", Cost()
+    ).anchor
     assert isinstance(anchor.curvature, Full)
     assert isinstance(fresh.curvature, Full)
     scale = float(fresh.curvature.matrix.abs().max())
@@ -220,7 +225,9 @@ def test_reach_covers_every_example_outside_memory(kind: str) -> None:
         state, memory, present = adapted.state, adapted.memory, without(concatenate([present, new]), gone)
         out = present.take(~torch.isin(present.key, state.memory.key))
         found = [
-            measure(state.predictor, state.regularizer, state.anchor.w, part, 1, TENTH, "full", Cost()).anchor
+            measure(
+                state.predictor, state.regularizer, state.anchor.w, part, MemoryChoice(TENTH, 1), "full", Cost()
+            ).anchor
             for part in ([present],)
         ]
         assert state.anchor.peak >= found[0].peak * (1 - 1e-5)
@@ -263,8 +270,7 @@ def test_far_changes_have_an_infinite_bound_and_not_a_wrong_one() -> None:
     gone = data.take(data.key[data.y[:, 0] == 1][:-1])
     adapted = adapt(trained.state, trained.memory, [RemoveData([gone])], policy=MemoryPolicy(cap=1))
     assert adapted.certificate is not None
-    assert adapted.certificate.bound == math.inf or adapted.certificate.bound is not None
-    assert_covers(adapted.state, adapted.certificate.bound, without(data, gone))
+    assert adapted.certificate.bound == math.inf
 
 
 def test_weight_that_only_removed_rows_spoke_of_has_no_bound() -> None:
@@ -308,7 +314,7 @@ def test_removed_row_that_is_not_the_remembered_one_is_refused() -> None:
     trained = train(spec_of("binary", 3), data.chunks(64), policy=TENTH)
     key = trained.state.memory.key[:1]
     other = Examples(key, data.x[key] + 3, data.y[key])
-    with pytest.raises(ValueError, match="not the one that the state remembers"):
+    with pytest.raises(ValueError, match="differs from the one that the memory has"):
         adapt(trained.state, trained.memory, [RemoveData([other])], policy=TENTH)
 
 

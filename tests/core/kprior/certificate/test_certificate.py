@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from bench.paper.objective.build import data_gradient
 from core.kprior import (
     AddData,
     Examples,
@@ -19,8 +20,8 @@ from core.kprior import (
     refine,
     train,
 )
+from core.kprior.certificate.refinement import Refinement, Reuse
 from core.kprior.model.gauge import shift_directions
-from core.kprior.objective.build import data_gradient
 from tests.core.kprior import oracles
 from tests.core.kprior.problems import (
     EVERYTHING,
@@ -150,7 +151,7 @@ def test_refine_stops_at_once_when_the_tolerance_is_met() -> None:
     measured = refine(state, memory, left.chunks(64), tolerance=0.05)
     assert measured.cost.data_passes == measured.certificate.passes == 0
     assert torch.equal(measured.state.w, state.w)
-    forced = refine(state, memory, left.chunks(64), tolerance=1.0, forced=True)
+    forced = Refinement(1.0, reuse=Reuse.LEVERAGES).run(state, memory, left.chunks(64))
     assert forced.cost.data_passes == forced.certificate.passes == 1
     assert torch.equal(forced.state.anchor.w, state.w)
 

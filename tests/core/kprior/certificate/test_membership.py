@@ -49,5 +49,5 @@ def test_both_sides_are_needed() -> None:
     predictor = Predictor(spec_of("number", 3))
     w = torch.zeros(4, dtype=torch.float64)
     for suspects, strangers in (([], [data]), ([data], []), ([rows(data, 0, 0)], [data])):
-        with pytest.raises(ValueError, match="both sides"):
+        with pytest.raises(ValueError, match="both suspects and strangers"):
             membership_auc(predictor, w, suspects, strangers)

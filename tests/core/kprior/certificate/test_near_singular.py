@@ -11,6 +11,8 @@ from core.kprior import Certificate, Examples, MemoryPolicy, RemoveData, State, 
 from tests.core.kprior.certificate.test_anchored_bound import assert_covers
 from tests.core.kprior.problems import LOSSES, examples_of, l2, rows, spec_of
 
+pytestmark = pytest.mark.grid(2)
+
 POLICY = MemoryPolicy(fraction=0.3)
 
 

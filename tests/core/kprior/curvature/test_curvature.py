@@ -248,7 +248,7 @@ def test_backend_suits_the_number_of_parameters() -> None:
     assert isinstance(curvature_for(Predictor(MODELS["convolutions"])), Kronecker)
     assert isinstance(curvature_for(Predictor(spec_of("classes", 400))), Blocks)
     assert isinstance(curvature_for(Predictor(spec_of("count", 20_000))), Diagonal)
-    with pytest.raises(ValueError, match="unknown curvature 'hessian'"):
+    with pytest.raises(ValueError, match="Unknown curvature 'hessian'"):
         curvature_for(Predictor(MODELS["linear"]), "hessian")
 
 

@@ -66,5 +66,5 @@ def test_kronecker_refuses_layers_it_does_not_know(monkeypatch: pytest.MonkeyPat
     predictor = Predictor(MODELS["mlp"])
     monkeypatch.setattr(predictor, "layers", lambda: {"odd": torch.nn.LayerNorm(3)})
     assert not Kronecker.supports(predictor)
-    with pytest.raises(ValueError, match="kronecker"):
+    with pytest.raises(ValueError, match="Kronecker"):
         curvature_for(predictor, "kronecker")

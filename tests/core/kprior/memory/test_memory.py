@@ -10,7 +10,8 @@ from torch import Tensor
 
 from core.kprior import Examples, Memory, MemoryPolicy, Select, Training, train
 from core.kprior.curvature import Full
-from core.kprior.memory.sampling import PrioritySampler, uniform
+from core.kprior.data.hashing import uniform
+from core.kprior.memory.sampling import PrioritySampler
 from core.kprior.memory.selection import MemorySelection
 from core.kprior.model.families import classes_of
 from core.kprior.model.gauge import fill_gauge, shift_directions

@@ -181,5 +181,5 @@ def test_a_kinked_loss_is_a_quadratic_within_its_slack(loss: Any) -> None:
     [("count", "huber"), ("number", "squared_hinge"), ("classes", "squared_hinge"), ("binary", "squared")],
 )
 def test_a_loss_that_is_none_of_its_target_is_refused(target: str, loss: Any) -> None:
-    with pytest.raises(ValueError, match=f"the loss '{loss}' is none of a target of kind '{target}'"):
+    with pytest.raises(ValueError, match=f"The loss '{loss}' does not fit a target of kind '{target}'"):
         family_of(target_of(target), {"kind": loss})

@@ -1,4 +1,4 @@
-"""The package that docs/plugins.md shows: installed, found by its entry point, trained and adapted."""
+"""The package that docs/how-to/write-a-plugin.md shows: installed, found by its entry point, trained and adapted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[4]
-PAGE = (ROOT / "docs" / "plugins.md").read_text()
+PAGE = (ROOT / "docs" / "how-to" / "write-a-plugin.md").read_text()
 
 
 SERVED = """

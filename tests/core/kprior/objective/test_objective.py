@@ -13,8 +13,7 @@ from core.kprior.curvature import curvature_for
 from core.kprior.model.predictor import Predictor
 from core.kprior.objective import terms
 from core.kprior.objective.objective import Objective
-from core.kprior.objective.terms import InputMixer, Term
-from core.kprior.solvers.adam import removed_batches
+from core.kprior.objective.terms import Term
 from tests.core.kprior.problems import FAMILIES, QUADRATIC, examples_of, spec_of
 
 MLP = {"kind": "mlp", "hidden": [4]}
@@ -35,14 +34,12 @@ def full_objective(kind: str, architecture: dict[str, Any]) -> tuple[Objective, 
         delta=torch.linspace(0, 1, predictor.size).to(w),
         linear=torch.linspace(-1, 1, predictor.size).to(w),
         terms=[
-            Term(predictor, data.chunks(13), soft, weight, scale=0.7, temperature=2.0),
-            Term(predictor, data.chunks(9), scale=0.3),
+            Term(predictor, data.chunks(13), soft, weight),
+            Term(predictor, data.chunks(9)),
         ],
         curvature=curvature,
         centre=0.5 * w,
     )
-    if not predictor.linear:
-        objective.removed = [(predictor.encode(data.x[:5]), torch.ones(5, predictor.family.outputs))]
     return objective, w
 
 
@@ -116,44 +113,3 @@ def test_more_steps_than_rows_repeat_them() -> None:
     assert set(keys) == {0, 1, 2}
     assert mean == pytest.approx(3)
     assert set(rows_drawn(term, 3)[0]) == {0, 1, 2}
-
-
-@pytest.mark.parametrize(("n", "steps"), [(10, 3), (3, 10), (5, 5)])
-def test_removed_batches_cover_every_row(n: int, steps: int) -> None:
-    z = torch.arange(n)[:, None].float()
-    batches = list(removed_batches(z, z, steps, torch.Generator().manual_seed(0)))
-    assert len(batches) == steps
-    assert {int(v) for part, _, _ in batches for v in part} == set(range(n))
-    assert all(factor * len(part) == pytest.approx(n) for part, _, factor in batches)
-    assert all(torch.equal(part, coefficient) for part, coefficient, _ in batches)
-
-
-@pytest.mark.parametrize("temperature", [1.0, 3.0])
-def test_teacher_labels_what_it_mixes(temperature: float) -> None:
-    predictor = Predictor(spec_of("classes", 3, MLP), seed=2)
-    w = predictor.initial_weights()
-    pool = predictor.encode(examples_of("classes", 30, 3).x)
-    weight = torch.arange(30.0)
-    generator = torch.Generator().manual_seed(0)
-    (mixed, targets, v), factor = InputMixer(predictor, w).mix(pool, weight, 200, temperature, generator)
-    assert mixed.shape == (200, 3)
-    assert factor == pytest.approx(float(weight.sum()) / 200)
-    torch.testing.assert_close(targets, predictor.family.mean(predictor.outputs_of_encoded(w, mixed) / temperature))
-    # convex combinations stay within the pool's range; without a covariance there is no noise
-    assert bool((mixed >= pool.amin(0) - 1e-6).all())
-    assert bool((mixed <= pool.amax(0) + 1e-6).all())
-    assert v is None  # rows are drawn by their weight
-    again, _ = InputMixer(predictor, w).mix(pool, weight, 200, temperature, generator)
-    assert not torch.equal(again[0], mixed)
-
-
-def test_mixed_inputs_with_noise_keep_the_spread_of_the_past() -> None:
-    """a u + (1-a) v has two thirds of the variance; noise adds the missing third."""
-    predictor = Predictor(spec_of("classes", 3, MLP))
-    pool = predictor.encode(2 * examples_of("classes", 4000, 3).x + 1)
-    root = torch.linalg.cholesky(torch.cov(pool.T))
-    generator = torch.Generator().manual_seed(0)
-    w = predictor.initial_weights()
-    (mixed, _, _), _ = InputMixer(predictor, w, root).mix(pool, None, 40_000, 1.0, generator)
-    torch.testing.assert_close(torch.cov(mixed.T), torch.cov(pool.T), rtol=0.1, atol=0.1)
-    torch.testing.assert_close(mixed.mean(0), pool.mean(0), rtol=0.1, atol=0.1)

@@ -27,8 +27,8 @@ from core.kprior.passes.row_count import Count
 from core.kprior.passes.row_losses import RowLosses
 from core.kprior.passes.sampled_hessian import SampledHessian
 from core.kprior.passes.second_order import CurvatureSum, SurrogateSum
-from core.versions.comparison import PairedEvaluation
-from core.versions.evaluation import Evaluation
+from core.quality.comparison import PairedEvaluation
+from core.quality.evaluation import Evaluation
 from tests.core.kprior.problems import FAMILIES, LINEAR, QUADRATIC, examples_of, l2, rows, spec_of
 
 CPU = torch.device("cpu")
@@ -45,7 +45,7 @@ def accumulators(kind: str) -> list[Accumulator]:
     H = torch.eye(linear.size, dtype=w.dtype)
     alone = [
         Loss(linear, w, with_hessian=True, careful=True, origin=0 * w),
-        Loss(network, v, temperature=2.0),
+        Loss(network, v),
         CurvatureSum(network, v, "kronecker"),
         SurrogateSum(network, v),
         Gradient(linear, w, careful=True, centre=torch.zeros(linear.size // linear.family.outputs - 1).double()),

@@ -10,15 +10,15 @@ import pytest
 import torch
 from torch import Tensor
 
+from bench.paper.objective.build import build_objective
+from bench.paper.objective.methods import OURS
 from core.kprior import AddData, Cost, Examples, MemoryPolicy, RemoveData, Training, train
 from core.kprior.model.predictor import Predictor
-from core.kprior.objective.build import build_objective
-from core.kprior.objective.methods import OURS
 from core.kprior.objective.objective import Objective
 from core.kprior.objective.terms import Term
 from core.kprior.solvers import Solution
 from core.kprior.solvers.adam import adam
-from core.kprior.solvers.checkpoint import Checkpoint
+from core.kprior.solvers.checkpoint import Checkpoint, Checkpoints
 from tests.core.kprior.problems import examples_of, rows, spec_of
 
 MLP = {"kind": "mlp", "hidden": [5]}
@@ -56,7 +56,7 @@ def objective_of(data: Examples, task: str) -> tuple[Objective, Tensor]:
         return Objective(predictor, torch.full_like(w, 0.5), torch.zeros_like(w), [Term(predictor, [data])]), w
     past = train(spec, [rows(data, 0, 80)], training=Training(max_epochs=2), policy=MemoryPolicy(0.2))
     changes = [AddData([rows(data, 80, 100)]), RemoveData([rows(data, 0, 9)])]
-    problem = build_objective(past.state, past.memory, changes, OURS, Training(), Cost())
+    problem = build_objective(past.state, past.memory, changes, OURS, Cost())
     return problem.objective, problem.start
 
 
@@ -101,9 +101,14 @@ def test_a_training_that_is_resumed_ends_where_it_would_have(architecture: str) 
 
     kept: list[bytes] = []
     whole = Cost()
-    one = adam(*objective(), training, whole, keep=lambda checkpoint: kept.append(checkpoint.to_bytes()))
+    one = adam(
+        *objective(),
+        training,
+        whole,
+        checkpoints=Checkpoints(keep=lambda checkpoint: kept.append(checkpoint.to_bytes())),
+    )
     for data_ in kept:
         spent = Cost()
-        other = adam(*objective(), training, spent, resume=Checkpoint.from_bytes(data_))
+        other = adam(*objective(), training, spent, checkpoints=Checkpoints(Checkpoint.from_bytes(data_)))
         assert torch.equal(one.w, other.w)
         assert (one.converged, whole) == (other.converged, spent)

@@ -1,0 +1,138 @@
+"""The gate and the batch alarm, on the scenarios that their limits were chosen for.
+
+The same rule as in production decides; the models are scikit-learn's, so that hundreds of batches take seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+
+from core.quality.batch_alarm import is_suspicious
+from core.quality.estimates import compare, estimate
+from core.quality.gate_rule import Limits, PairedEstimate, judge
+from core.quality.scored_rows import ScoredRows
+
+Rows = tuple[NDArray[np.float64], NDArray[np.int64]]
+D = 12
+
+
+class World:
+    """Rows of a logistic model whose inputs, concept or labels can change."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.w = self.rng.normal(size=D) / 2
+
+    def rows(self, n: int, mean: float = 0.0, tilt: float = 0.0, flip: float = 0.0) -> Rows:
+        x = self.rng.normal(size=(n, D))
+        x[:, :3] += mean
+        y = (self.rng.random(n) < 1 / (1 + np.exp(-(x @ self.w + tilt * x[:, 4])))).astype(int)
+        return x, np.where(self.rng.random(n) < flip, 1 - y, y)
+
+
+def score(model: LogisticRegression, rows: Rows) -> ScoredRows:
+    x, y = rows
+    p = np.clip(model.predict_proba(x)[:, 1], 1e-12, 1 - 1e-12)
+    return ScoredRows.of("binary", -np.log(np.where(y == 1, p, 1 - p)), p[:, None], y.astype(float), np.ones(len(y)))
+
+
+def join(one: Rows, other: Rows) -> Rows:
+    return np.vstack([one[0], other[0]]), np.concatenate([one[1], other[1]])
+
+
+def live_through(seed: int, batches: Callable[[World], list[Rows]]) -> tuple[list[int], list[int], float]:
+    """Days with a rejection, days with an alarm, and the relative loss of the final model on the original world."""
+    world = World(seed)
+    train, holdout, test = world.rows(20_000), world.rows(2_000), world.rows(20_000)
+    confirmed_on = holdout
+    champion = confirmed = LogisticRegression().fit(*train)
+    clean = score(champion, test).loss.mean()
+    usual = [float(score(champion, holdout).loss.mean())]
+    rejected, alarms = [], []
+    for day, batch in enumerate(batches(world)):
+        held_out = np.arange(len(batch[1])) % 10 == 0
+        before = estimate(score(champion, batch), "loss")
+        alarm = is_suspicious(before, len(batch[1]), usual)
+        if alarm:
+            alarms.append(day)
+        else:
+            usual.append(before.value)
+        joined = join(train, (batch[0][~held_out], batch[1][~held_out]))
+        new = LogisticRegression().fit(*joined)
+        verdicts = [
+            judge(compare(score(old, rows), score(new, rows), "loss"), Limits())
+            for old, rows in ((champion, holdout), (confirmed, confirmed_on))
+        ]
+        if not all(verdict["passed"] for verdict in verdicts):
+            rejected.append(day)
+            continue
+        train, champion = joined, new
+        if not alarm:
+            holdout = join(holdout, (batch[0][held_out], batch[1][held_out]))
+    return rejected, alarms, float(score(champion, test).loss.mean() / clean - 1)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_flipped_labels_are_rejected_and_later_batches_are_accepted(seed: int) -> None:
+    def batches(world: World) -> list[Rows]:
+        return [world.rows(15_000 if day == 2 else 600, flip=1.0 if day == 2 else 0) for day in range(5)]
+
+    rejected, alarms, loss = live_through(seed, batches)
+    assert rejected == [2]
+    assert alarms == [2]
+    assert loss < 0.01
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_small_steps_do_not_add_up(seed: int) -> None:
+    rejected, _, loss = live_through(seed, lambda world: [world.rows(1_500, flip=1.0) for _ in range(10)])
+    assert rejected
+    assert loss < 0.06
+
+
+@pytest.mark.parametrize("kind", ["inputs", "concept", "sudden"])
+def test_drift_is_promoted(kind: str) -> None:
+    def batches(world: World) -> list[Rows]:
+        if kind == "inputs":
+            return [world.rows(600, mean=0.15 * day) for day in range(10)]
+        if kind == "concept":
+            return [world.rows(600, tilt=0.1 * day) for day in range(10)]
+        return [world.rows(600, tilt=1.5 if day >= 4 else 0) for day in range(10)]
+
+    assert [live_through(seed, batches)[0] for seed in range(3)] == [[], [], []]
+
+
+def test_a_third_of_flipped_labels_raises_an_alarm() -> None:
+    def batches(world: World) -> list[Rows]:
+        return [world.rows(600, flip=0.33 if day == 3 else 0) for day in range(5)]
+
+    assert [live_through(seed, batches)[1] for seed in range(3)] == [[3], [3], [3]]
+
+
+def test_ordinary_batches_are_neither_rejected_nor_suspicious() -> None:
+    runs = [live_through(seed, lambda world: [world.rows(600) for _ in range(40)]) for seed in range(5)]
+    assert sum(len(rejected) for rejected, _, _ in runs) <= 1  # of 200
+    assert sum(len(alarms) for _, alarms, _ in runs) <= 1
+
+
+def test_higher_is_better_for_accuracy_and_lower_for_loss() -> None:
+    better_accuracy, worse_accuracy = PairedEstimate(0.8, 0.9, 0.01, 500), PairedEstimate(0.9, 0.8, 0.01, 500)
+    assert judge(better_accuracy, Limits("accuracy"))["passed"] is True
+    assert judge(worse_accuracy, Limits("accuracy"))["passed"] is False
+    assert judge(better_accuracy, Limits("loss"))["passed"] is False
+    assert judge(worse_accuracy, Limits("loss"))["passed"] is True
+
+
+def test_a_candidate_without_a_finite_metric_is_rejected() -> None:
+    assert judge(PairedEstimate(0.5, float("inf"), float("nan"), 500), Limits())["passed"] is False
+    assert judge(PairedEstimate(0.5, float("nan"), float("nan"), 500), Limits())["passed"] is False
+
+
+def test_too_few_rows_are_not_judged() -> None:
+    verdict = judge(PairedEstimate(0.5, 5.0, 0.01, 12), Limits())
+    assert (verdict["passed"], verdict["reason"], verdict["rows"]) == (None, "too_few_rows", 12)

@@ -1,0 +1,189 @@
+"""Test-then-train evaluation in a job: score new examples with the champion before the model learns them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy.orm import Session
+
+from core.kprior import State
+from core.ledger import passes
+from core.ledger.batch import to_times
+from core.quality import queries
+from core.quality.batch_alarm import ALARM_WINDOWS, is_suspicious
+from core.quality.estimates import estimate
+from core.quality.scored_rows import MetricOptions, ScoredRows
+from core.quality.scoring import overlay, score, score_means
+from core.quality.windows import Scores, split_by_hour
+from core.tables.ledger import RecordedPrediction
+from core.tables.models import Model
+from core.tables.quality import QualityWindow
+from core.tables.versions import FIRST, Version, VersionState
+from core.tables.webhooks import WebhookEvent
+from core.versions.queries import champion_of
+from core.webhooks.events import emit
+from worker.versions.snapshot import ModelSnapshot
+
+
+@dataclass(frozen=True)
+class NewExamplesScored:
+    """What the champion and the frozen version predicted for the examples that a job is about to learn."""
+
+    since: int
+    """The position up to which earlier jobs have scored."""
+    until: int
+    windows: tuple[QualityWindow, ...] = ()
+    alarm: bool = False
+
+    def record(self, session: Session, model: Model, job_id: str | None) -> None:
+        """Store the windows, in the transaction that records the version; nothing if another job was faster."""
+        if model.scored_position != self.since:
+            return
+        model.scored_position = self.until
+        queries.forget_recorded(session, model.id, self.until)
+        for window in self.windows:
+            window.job_id = job_id
+            session.add(window)
+        if self.alarm:
+            rows = sum(window.rows for window in self.windows)
+            emit(session, WebhookEvent.BATCH_SUSPICIOUS, model=model.name, job=job_id, rows=rows)
+
+
+def score_new_examples(snapshot: ModelSnapshot) -> NewExamplesScored:
+    """Score the examples that arrived since the last job, training and holdout, each of them once."""
+    database = snapshot.context.database
+    with database.read() as session:
+        model = session.get_one(Model, snapshot.model_id)
+        since, until = model.scored_position, snapshot.at
+        champion, frozen = champion_of(session, model), find_frozen(session, model)
+        spans = queries.spans_of_new_examples(session, model.id, since, until)
+        usual = queries.usual_losses(session, model.id, ALARM_WINDOWS)
+    nothing = NewExamplesScored(since, until)
+    state = load(snapshot, champion)
+    if champion is None or state is None or not spans:
+        return nothing
+    states = {"champion": state}
+    if frozen is not None and frozen.number != champion.number and (first := load(snapshot, frozen)) is not None:
+        states["frozen"] = first
+    added = [
+        passes.read_added(database, snapshot.model_id, snapshot.spec, since, until, part) for part in (False, True)
+    ]
+    positions, scored = score(
+        list(states.values()), [chunk for part in added for chunk in part], MetricOptions(snapshot.policy.threshold)
+    )
+    new = np.zeros(len(positions), bool)
+    for start, end, _ in spans:
+        new |= (positions >= start) & (positions <= end)
+    if not new.any():
+        return nothing
+    contestants = {name: rows.take(new) for name, rows in zip(states, scored, strict=True)}
+    if frozen is not None and "frozen" not in contestants and frozen.number == champion.number:
+        contestants["frozen"] = contestants["champion"]
+    with database.read() as session:
+        details = queries.RowDetails.read(session, snapshot.model_id, positions[new])
+        recorded = queries.recorded_predictions(session, snapshot.model_id, since, until)
+    rows, by = use_recorded("version", positions[new], contestants["champion"], recorded, snapshot, state)
+    by[by == 0] = champion.number
+    contestants["champion"] = rows
+    challenged, challengers = use_recorded("challenger", positions[new], rows, recorded, snapshot, state)
+    clusters = cluster(positions[new], details.subject)
+    scores = Scores(rows.target, positions[new], rows.y, rows.weight, clusters, contestants)
+    alarm = is_suspicious(estimate(rows, "loss", np.unique(clusters, return_inverse=True)[1]), len(rows), usual)
+    times = moments(positions[new], details.time, spans)
+    windows = []
+    for version, challenger in sorted(set(zip(by.tolist(), challengers.tolist(), strict=True))):
+        which = (by == version) & (challengers == challenger)
+        part = scores.take(which)
+        if challenger:
+            part.contestants["challenger"] = challenged.take(which)
+        for moment, hour in split_by_hour(part, times[which]):
+            window = make_window(snapshot, moment, hour, version, frozen, alarm)
+            window.challenger = challenger or None
+            windows.append(window)
+    return NewExamplesScored(since, until, tuple(windows), alarm)
+
+
+def use_recorded(
+    who: Literal["version", "challenger"],
+    positions: NDArray[np.int64],
+    rows: ScoredRows,
+    recorded: Mapping[int, RecordedPrediction],
+    snapshot: ModelSnapshot,
+    state: State,
+) -> tuple[ScoredRows, NDArray[np.int64]]:
+    """The rows with the predictions that were recorded when they arrived, and the numbers of the versions that made
+    them; 0 for rows without a recorded prediction, which stay as they are.
+    """
+    name = "mean" if who == "version" else "challenger_mean"
+    by = np.zeros(len(positions), np.int64)
+    found: list[int] = []
+    means: list[NDArray[np.float64]] = []
+    for i, position in enumerate(positions.tolist()):
+        row = recorded.get(position)
+        data = None if row is None else getattr(row, name)
+        number = None if row is None else getattr(row, who)
+        mean = None if data is None else np.frombuffer(data, "<f8")
+        if number is not None and mean is not None and len(mean) == state.predictor.family.outputs:
+            by[i] = number
+            found.append(i)
+            means.append(mean)
+    if not found:
+        return rows, by
+    which = np.array(found)
+    options = MetricOptions(snapshot.policy.threshold)
+    return overlay(rows, which, score_means(state, rows.take(which), np.stack(means), options)), by
+
+
+def find_frozen(session: Session, model: Model) -> Version | None:
+    """The version that shows what the model would be without updates: the oldest one that still exists."""
+    first = session.get(Version, (model.id, FIRST))
+    if first is not None and first.state is not VersionState.PURGED:
+        return first
+    return queries.oldest_version(session, model.id)
+
+
+def load(snapshot: ModelSnapshot, version: Version | None) -> State | None:
+    """A version's state, if it can predict the model's present examples."""
+    state = snapshot.load_or_none(version)
+    return state if state is not None and snapshot.has_schema_of(state) else None
+
+
+def cluster(positions: NDArray[np.int64], subjects: dict[int, bytes]) -> NDArray[np.int64]:
+    """A number for each row: the same for all rows of a subject, in every job, and its own for a row without one."""
+    keys = {position: int.from_bytes(subject[:8], "big") >> 1 for position, subject in subjects.items()}
+    return np.array([keys.get(position, -position) for position in positions.tolist()], np.int64)
+
+
+def moments(
+    positions: NDArray[np.int64], times: dict[int, datetime], spans: list[tuple[int, int, datetime]]
+) -> NDArray[np.datetime64]:
+    """The event time of each row, or else its arrival."""
+    starts = np.array([first for first, _, _ in spans])
+    place = np.searchsorted(starts, positions, "right") - 1
+    arrived = to_times([arrival for _, _, arrival in spans])[place]
+    given = to_times([times.get(position) for position in positions.tolist()])
+    filled: NDArray[np.datetime64] = np.where(np.isnat(given), arrived, given)
+    return filled
+
+
+def make_window(
+    snapshot: ModelSnapshot, start: datetime, scores: Scores, champion: int, frozen: Version | None, alarm: bool
+) -> QualityWindow:
+    return QualityWindow(
+        model_id=snapshot.model_id,
+        start=start,
+        first_position=int(scores.position.min()),
+        last_position=int(scores.position.max()),
+        rows=len(scores),
+        champion=champion,
+        frozen=frozen.number if frozen is not None and "frozen" in scores.contestants else None,
+        metrics=scores.metrics(),
+        scores=scores.to_bytes(),
+        alarm=alarm,
+        rounded=False,
+    )
