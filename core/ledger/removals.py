@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from sqlalchemy import ColumnElement, Integer, bindparam, cast, delete, func, select, update
+from sqlalchemy import ColumnElement, Integer, bindparam, cast, delete, func, select, text, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from core.ledger import labels, pending, positions
@@ -71,11 +72,27 @@ def take_out_matching(
     numbered = select(Example.position, number).where(*chosen).subquery()
     there = (Example.model_id == model.id, Example.position == numbered.c.position)
     values = {"removed": model.head + numbered.c.number, "quarantine": quarantine}
-    session.connection().execute(update(Example).where(*there).values(values))
+    with without_nested_loops(session):
+        session.connection().execute(update(Example).where(*there).values(values))
     kind, counted = (ChangeKind.REMOVED, "removed") if quarantine is None else (ChangeKind.QUARANTINED, "quarantined")
     counts = Counts(train=held_out - count, holdout=-held_out, **{counted: count})
     positions.take(session, model, kind, count, counts)
     return int(count)
+
+
+@contextmanager
+def without_nested_loops(session: Session) -> Iterator[None]:
+    """Keep PostgreSQL from joining a table with itself row by row.
+
+    Right after a large load the statistics of the table are missing, and the planner takes a join of 100 000 rows with
+    themselves for one of a single row: minutes instead of a second.
+    """
+    postgresql = session.get_bind().dialect.name == "postgresql"
+    if postgresql:
+        session.execute(text("SET LOCAL enable_nestloop = off"))
+    yield
+    if postgresql:  # after an error the transaction ends, and with it the setting
+        session.execute(text("SET LOCAL enable_nestloop = on"))
 
 
 def take_out(session: Session, model: Model, rows: Sequence[Any]) -> None:
