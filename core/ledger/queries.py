@@ -31,6 +31,7 @@ class StoredExample(NamedTuple):
     position: int
     time: datetime | None = None
     source: str | None = None
+    unseen: str | None = None
 
 
 COLUMNS = (
@@ -42,6 +43,7 @@ COLUMNS = (
     Example.position,
     Example.time,
     Example.source,
+    Example.unseen,
 )
 
 

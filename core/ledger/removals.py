@@ -118,12 +118,12 @@ def restore(session: Session, model: Model, removed: Sequence[int]) -> list[int]
         if rows:
             back = list(rows.values())
             at, given = np.array([row.position for row in back]), np.array([row.y for row in back])
-            y, x = layout.convert(at, given, [row.x for row in back])
+            y, x, unseen = layout.convert(at, given, [row.x for row in back], [row.unseen for row in back])
             ids, subjects = pa.array(list(rows), pa.string()), [row.subject for row in back]
             weights = np.array([1.0 if row.weight is None else row.weight for row in back])
             batch = Batch(ids, subjects, x, y, [row.holdout for row in back], model.layout_position, weights)
             times, sources = batch.times_or([row.time for row in back]), batch.sources_or([row.source for row in back])
-            batch = replace(batch, times=times, sources=sources)
+            batch = replace(batch, times=times, sources=sources, unseen=unseen)
             session.flush()
             add_locked(session, model.id, policy_of(model).holdout_draw, batch, ChangeKind.RESTORED)
             returned += [row.position for row in back]
