@@ -19,7 +19,7 @@ from core.ledger.positions import Counts
 from core.ledger.queries import batched, look_up_in_force
 from core.ledger.specs import layout_at
 from core.models.policy import policy_of
-from core.tables.ledger import HAS_CONTENT, ChangeKind, Example, Removal
+from core.tables.ledger import HAS_CONTENT, ChangeKind, Example, RecordedPrediction, Removal
 from core.tables.models import Model
 
 
@@ -67,6 +67,10 @@ def take_out_matching(
     count, held_out = session.execute(select(func.count(), held_out_sum).where(*chosen)).one()
     if not count:
         return 0
+    if quarantine is None:
+        gone = RecordedPrediction.position.in_(select(Example.position).where(*chosen))
+        predictions = delete(RecordedPrediction).where(RecordedPrediction.model_id == model.id, gone)
+        session.connection().execute(predictions)
     number = func.row_number().over(order_by=Example.position).label("number")
     numbered = select(Example.position, number).where(*chosen).subquery()
     there = (Example.model_id == model.id, Example.position == numbered.c.position)

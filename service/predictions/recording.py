@@ -24,6 +24,7 @@ from service.examples.objects import decode_or_refuse
 from service.examples.readers import MAX_ID_LENGTH, batch_too_large
 from service.http.auth import Caller
 from service.http.unit_of_work import UnitOfWork
+from service.parsing.json_items import rename_errors
 from service.predictions.unlabelled import find_challenger
 from service.predictions.version_cache import CachedVersion, VersionCache
 
@@ -125,7 +126,8 @@ class Recorder:
 
         def act(session: Session) -> bytes:
             model = catalog.find(session, self.name, self.caller.models, lock=True)
-            record_predictions(session, model, batch)
+            with rename_errors("examples", "ids"):
+                record_predictions(session, model, batch)
             return content
 
         return self.write(self.caller.credential, 200, act)

@@ -135,5 +135,8 @@ def test_a_recorded_input_keeps_its_text_although_the_champion_has_other_columns
     api.post(f"/v1/models/{name}/changes", json=change).raise_for_status()
     body = {"inputs": [{"c": "zebra"}, {"c": "gnu"}, {"c": "a"}], "ids": ["p0", "p1", "p2"], "record": True}
     api.post(f"/v1/models/{name}/predictions", json=body).raise_for_status()
+    changed = {**body, "inputs": [body["inputs"][0], {"c": "okapi"}, body["inputs"][2]]}
+    problem = refused(api.post(f"/v1/models/{name}/predictions", json=changed), 409, "example_conflict")
+    assert location(problem) == ["ids", 1]
     waiting = api.get(f"/v1/models/{name}/examples?label=pending").json()["items"]
     assert [row["x"] for row in waiting] == [{"new": None, "c": value} for value in ("zebra", "gnu", "a")]

@@ -127,7 +127,7 @@ class TableInputs(Inputs):
             for i, text in zip(which, texts_in(j, which) if which else (), strict=True):
                 if text is not None and isinstance(column, Category) and column.keeps(text):
                     found.setdefault(i, {})[j] = text
-        return [encode(found.get(i, {})) for i in range(len(x))] if found else None
+        return [encode(found[i]) if i in found else None for i in range(len(x))] if found else None
 
     def is_unseen(self, j: int, v: np.float32) -> bool:
         """Whether a stored number is the code of unseen values of a category."""
