@@ -137,5 +137,18 @@ def erasure(
     run(rows, erasures, json)
 
 
+@app.command()
+def pages(
+    models: Annotated[int, typer.Option(help="Number of models.")] = 24,
+    versions: Annotated[int, typer.Option(help="Number of versions and test-then-train windows of each model.")] = 300,
+    repeats: Annotated[int, typer.Option(help="Number of measurements of each page.")] = 20,
+    json: Annotated[Path | None, typer.Option(help="File for all results, as JSON.")] = None,
+) -> None:
+    """Measure how long the web pages of models with a long history take to load."""
+    from bench.pages import run
+
+    run(models, versions, repeats, json)
+
+
 if __name__ == "__main__":
     app(prog_name="amend bench")
