@@ -43,6 +43,18 @@ def test_examples_are_listed_by_source_split_and_time(client: Client, deployment
     assert list(client.examples(name, state="quarantined")) == []
 
 
+def test_a_load_has_a_name_and_a_column_of_times(client: Client, deployment: Deployment) -> None:
+    name = deployment.new_model()
+    rows = {"id": ["a", "b"], "x": np.zeros((2, DIM)), "y": [0, 1], "source": [None, "crm"]}
+    client.add_examples(name, {**rows, "day": ["2026-03-01", "2026-03-02T12:00:00Z"]}, source="march", time="day")
+    listed = list(client.examples(name))
+    assert [(example.source, str(example.time)[:16]) for example in listed] == [
+        ("march", "2026-03-01 00:00"),
+        ("crm", "2026-03-02 12:00"),
+    ]
+    assert client.remove_examples(name, source="march").removed == 1
+
+
 def test_a_model_from_its_creation_to_its_deletion(client: Client, deployment: Deployment) -> None:
     name = deployment.new_model() + "x"
     made = client.create_model(name, INPUT, TARGET, regularizer={"kind": "l2", "delta": 2.0}, policy=QUIET)
