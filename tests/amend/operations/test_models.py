@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+import pandas as pd
 import pytest
 
 from amend import Client, Conflict, Forbidden, JobFailed, NotFound, responses
@@ -45,8 +46,9 @@ def test_examples_are_listed_by_source_split_and_time(client: Client, deployment
 
 def test_a_load_has_a_name_and_a_column_of_times(client: Client, deployment: Deployment) -> None:
     name = deployment.new_model()
-    rows = {"id": ["a", "b"], "x": np.zeros((2, DIM)), "y": [0, 1], "source": [None, "crm"]}
-    client.add_examples(name, {**rows, "day": ["2026-03-01", "2026-03-02T12:00:00Z"]}, source="march", time="day")
+    rows = {"id": ["a", "b"], "y": [0, 1], "source": [None, "crm"], **{f"x{i}": [0.0, 1.0] for i in range(DIM)}}
+    frame = pd.DataFrame({**rows, "day": ["2026-03-01", "2026-03-02T12:00:00Z"]})
+    client.add_examples(name, frame, source="march", time="day")
     listed = list(client.examples(name))
     assert [(example.source, str(example.time)[:16]) for example in listed] == [
         ("march", "2026-03-01 00:00"),
