@@ -208,7 +208,8 @@ def run(rows: list[int], count: int, json: Path | None) -> None:
                 console.print(f"{words}: {'; '.join(found)}", markup=False, highlight=False)
         console.print("Training a network ...")
         training = long_training(client, min(rows))
-    words = f"MLP 100, N = {training.rows:,}: {training.seconds:.0f} s, {training.longest_still:.1f} s at most without progress"
+    longest = f"{training.longest_still:.1f} s at most without progress"
+    words = f"MLP 100, N = {training.rows:,}: {training.seconds:.0f} s, {longest}"
     met = "met" if training.longest_still <= MAX_SILENCE_SECONDS else "NOT met"
     console.print(f"{words} (target {MAX_SILENCE_SECONDS:g}: {met})")
     if json is not None:
