@@ -84,12 +84,16 @@ def scale(
 
 @app.command()
 def ingest(
-    only: Annotated[str, typer.Option(help="writing, reading, predictions, uncertainty, postgresql or sqlite")] = "",
-    rows: Annotated[int | None, typer.Option(help="examples in the ledger that is read [default: 1000000]")] = None,
-    quick: Annotated[bool, typer.Option(help="a small run: does it work, and roughly how fast")] = False,
+    only: Annotated[
+        str, typer.Option(help="Run one part: writing, reading, predictions, uncertainty, postgresql or sqlite.")
+    ] = "",
+    rows: Annotated[
+        int | None, typer.Option(help="Number of examples in the ledger that is read. [default: 1000000]")
+    ] = None,
+    quick: Annotated[bool, typer.Option(help="Use small sizes, to check that the benchmark works.")] = False,
     json: Annotated[Path | None, typer.Option(help="File for all results, as JSON.")] = None,
 ) -> None:
-    """The service against the bare database and `mlflow models serve`: examples in, a pass out, predictions."""
+    """Compare the service with the bare database and `mlflow models serve`: adding examples, passes, predictions."""
     from bench.ingest import run
 
     run(only, rows, quick, json)
@@ -135,6 +139,19 @@ def erasure(
     from bench.erasure import run
 
     run(rows, erasures, json)
+
+
+@app.command()
+def pages(
+    models: Annotated[int, typer.Option(help="Number of models.")] = 24,
+    versions: Annotated[int, typer.Option(help="Number of versions and test-then-train windows of each model.")] = 300,
+    repeats: Annotated[int, typer.Option(help="Number of measurements of each page.")] = 20,
+    json: Annotated[Path | None, typer.Option(help="File for all results, as JSON.")] = None,
+) -> None:
+    """Measure how long the web pages of models with a long history take to load."""
+    from bench.pages import run
+
+    run(models, versions, repeats, json)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import StreamingResponse
 
 from core.erasure import queries
 from core.errors import Invalid
@@ -50,11 +50,18 @@ class LookupResponse(BaseModel):
     models: list[HoldingResponse]
 
 
-class ExportedExample(ExampleResponse):
-    """One line of an export."""
+class ExportedExampleResponse(ExampleResponse):
+    """One line of an export: an example of the subject."""
 
+    subject: str
+    """The subject as the request names it."""
     model: str
     in_force: bool
+    """Whether the example is active. Otherwise it is removed and not deleted yet, or it has no label yet."""
+
+
+class NdjsonResponse(StreamingResponse):
+    media_type = NDJSON
 
 
 def hash_subject(query: SubjectQuery, context: Context) -> bytes:
@@ -73,13 +80,15 @@ def look_up_subject(body: SubjectQuery, caller: Eraser, context: ContextDep) -> 
 
 @router.post(
     "/export",
-    response_class=Response,
-    responses={200: {"content": {NDJSON: {"schema": {"type": "string"}}}}, **problem_responses()},
+    response_class=NdjsonResponse,
+    responses={
+        200: {"description": "One line per example.", "model": ExportedExampleResponse},
+        **problem_responses(),
+    },
 )
-def export_subject(body: SubjectQuery, caller: Eraser, context: ContextDep) -> StreamingResponse:
-    """Export all examples of a subject as NDJSON, one line
-    `{"model", "id", "x", "y", "weight", "split", "position", "in_force"}` per example. Examples without a label have
-    a null `y`, and the `prediction` that they got on arrival.
+def export_subject(body: SubjectQuery, caller: Eraser, context: ContextDep) -> NdjsonResponse:
+    """Export all examples of a subject as NDJSON, one object per line. Examples without a label have a null `y`, and
+    the `prediction` that they got on arrival.
     """
     subject = hash_subject(body, context)
     with context.database.read() as session:
@@ -88,23 +97,27 @@ def export_subject(body: SubjectQuery, caller: Eraser, context: ContextDep) -> S
 
     def lines() -> Iterator[bytes]:
         for model_id, name, layout in found:
-            yield from export_model(context, subject, model_id, name, layout)
+            for example, in_force in read_model(context, subject, model_id, layout):
+                shown = example.model_dump()
+                line = ExportedExampleResponse(**shown, subject=body.subject, model=name, in_force=in_force)
+                yield line.model_dump_json().encode() + b"\n"
 
-    return StreamingResponse(lines(), media_type=NDJSON)
+    return NdjsonResponse(lines())
 
 
-def export_model(context: Context, subject: bytes, model_id: int, name: str, layout: Layout) -> Iterator[bytes]:
-    """The lines of one model, read page by page, so that memory need not hold all images of a subject."""
+def read_model(
+    context: Context, subject: bytes, model_id: int, layout: Layout
+) -> Iterator[tuple[ExampleResponse, bool]]:
+    """The examples of one model, and whether each is active; page by page, since all images may not fit into memory."""
     limit, after = max(1, NUMBERS_PER_PAGE // inputs_of(layout.spec).width), 0
     while True:
         with context.database.read() as session:
             rows = queries.examples_of(session, subject, model_id, after, limit)
             predicted = queries.predictions_of(session, model_id, [row.position for row in rows])
         for row in rows:
-            prediction = predicted.get(row.position)
-            example = of_example(row, layout).model_dump()
-            example["prediction"] = prediction and of_prediction(prediction.version, prediction.mean)
-            yield line_of(ExportedExample(**example, model=name, in_force=row.removed is None))
+            recorded = predicted.get(row.position)
+            prediction = recorded and of_prediction(recorded.version, recorded.mean)
+            yield of_example(row, layout).model_copy(update={"prediction": prediction}), row.removed is None
         if len(rows) < limit:
             break
         after = rows[-1].position
@@ -113,12 +126,7 @@ def export_model(context: Context, subject: bytes, model_id: int, name: str, lay
         with context.database.read() as session:
             waiting = queries.pending_of(session, subject, model_id, last, limit)
         for unlabelled in waiting:
-            example = of_pending(unlabelled, layout).model_dump()
-            yield line_of(ExportedExample(**example, model=name, in_force=False))
+            yield of_pending(unlabelled, layout), False
         if len(waiting) < limit:
             return
         last = waiting[-1].id
-
-
-def line_of(example: ExportedExample) -> bytes:
-    return example.model_dump_json().encode() + b"\n"

@@ -45,6 +45,7 @@ BASES = {
     "Erasure": "ErasureMethods",
     "Job": "JobMethods",
     "CreatedWebhook": "Webhook",
+    "ExportedExample": "Example",
     "IssuedKey": "Key",
     "Promoted": "Version",
     "Resumed": "Model",
@@ -67,11 +68,11 @@ from typing import Any, NotRequired, TypedDict
 
 import msgspec
 
-from amend.responses.base import ExportedExample as ExportedExample
 from amend.responses.base import Page as Page
 from amend.responses.base import Response
 from amend.responses.methods import AddedMethods, ErasureMethods, JobMethods, ReplacedMethods
 '''
+JSON_TYPES = ("application/json", "application/x-ndjson")
 SCALARS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
 
 
@@ -96,7 +97,9 @@ class Generator:
     def collect_responses(self, operation: Schema) -> None:
         for status, response in operation["responses"].items():
             if status.startswith("2"):
-                schema = response.get("content", {}).get("application/json", {}).get("schema", {})
+                content = response.get("content", {})
+                # of NDJSON, the schema describes one line
+                schema: Schema = next((content[kind].get("schema", {}) for kind in JSON_TYPES if kind in content), {})
                 page = self.schemas.get(ref_of(schema) or "", {}).get("properties", {})
                 self.type_of(page["items"] if page.keys() == {"items", "next"} else schema)
 

@@ -220,13 +220,17 @@ def policy(
     connection: Connection,
     model: Name,
     changes: Annotated[str | None, typer.Argument(metavar="JSON", help="Fields to change, as JSON or @FILE.")] = None,
+    yes: Yes = False,
 ) -> None:
     """Show the policy of a model, or change fields of it.
 
     Example: amend models policy churn '{"adapt": {"after_changes": 50}}'
     """
     client = connection.client
-    found = client.model(model) if changes is None else client.change_policy(model, parse_json(changes, "the policy"))
+    changed = None if changes is None else parse_json(changes, "the policy")
+    if isinstance(changed, dict) and changed.get("expire") is not None:
+        confirm(f"Remove the examples of {model} as soon as they are older than {changed['expire']}?", yes)
+    found = client.model(model) if changed is None else client.change_policy(model, changed)
     connection.show(found.policy)
 
 
@@ -265,6 +269,8 @@ def change(
     if drop_column:
         named = f"the column{'s' * (len(drop_column) > 1)} {', '.join(drop_column)}"
         confirm(f"Drop {named} of {model}? Adding a column of the same name and type restores its values.", yes)
+    if revert is not None and not yes and adds_columns(connection, model, revert):
+        confirm(f"Revert the change at position {revert} of {model}? The columns that it added are dropped.", yes)
     changed = connection.client.change_model(
         model,
         regularizer=parse_kind(regularizer, "--regularizer"),
@@ -283,6 +289,13 @@ def change(
     if changed.restored:
         output.note(f"Columns restored with their values: {', '.join(changed.restored)}.")
     follow_up(connection, changed, wait)
+
+
+def adds_columns(connection: Connection, model: str, position: int) -> bool:
+    """Whether the change at a position may have added columns, which reverting it would drop."""
+    pages = Client.changes.make(connection.client, model)
+    found = connection.client.run(pages.page(connection.client, str(position + 1), 1)).items
+    return bool(found) and found[0].position == position and found[0].kind == "input"
 
 
 @command(app)

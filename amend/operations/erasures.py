@@ -55,7 +55,7 @@ class Erasures(Caller):
         """All examples of a person, each with the name of its model (GDPR Art. 15 and 20)."""
         response = yield from self.send(make_call("POST", path("subjects", "export"), {"subject": subject}))
         lines = (httpx.Response(200, content=line) for line in response.content.splitlines())
-        return [cast(responses.ExportedExample, self.read(dict[str, Any], line)) for line in lines]
+        return [self.read(responses.ExportedExample, line) for line in lines]
 
     @listing
     def erasures(self, *, state: str | None = None, overdue: bool | None = None) -> Pages[responses.Erasure]:

@@ -12,7 +12,6 @@ from typing import Any, NotRequired, TypedDict
 
 import msgspec
 
-from amend.responses.base import ExportedExample as ExportedExample
 from amend.responses.base import Page as Page
 from amend.responses.base import Response
 from amend.responses.methods import AddedMethods, ErasureMethods, JobMethods, ReplacedMethods
@@ -1014,6 +1013,16 @@ class CreatedWebhook(Webhook, frozen=True, kw_only=True):
     """A new webhook with the secret that signs its deliveries. The secret is shown only once."""
 
     secret: str
+
+
+class ExportedExample(Example, frozen=True, kw_only=True):
+    """One line of an export: an example of the subject."""
+
+    subject: str
+    """The subject as the request names it."""
+    model: str
+    in_force: bool
+    """Whether the example is active. Otherwise it is removed and not deleted yet, or it has no label yet."""
 
 
 class IssuedKey(Key, frozen=True, kw_only=True):

@@ -4,8 +4,8 @@ A test compares it with the schema, so that a new table cannot be forgotten.
 """
 
 PURGED = {
-    "examples": "rows of the person are deleted",
-    "pending_examples": "rows of the person are deleted",
+    "examples": "rows of the person are deleted, with the texts of unseen categories",
+    "pending_examples": "rows of the person are deleted, with the texts of unseen categories",
     "recorded_predictions": "those for examples of the person, and those of purged versions, are deleted",
     "quality_windows": "predictions of versions trained on the person's data are deleted; rounded metrics stay",
     "drift_reports": "counts are deleted, and computed again without the person's examples; names of columns stay",

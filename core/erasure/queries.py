@@ -111,6 +111,20 @@ def events_of(session: Session, erasure: Erasure) -> list[Event]:
     return list(session.scalars(select(Event).where(Event.erasure_id == erasure.id).order_by(Event.id)))
 
 
+def details_of(session: Session, erasures: Sequence[Erasure]) -> tuple[dict[str, list[Part]], dict[str, list[Event]]]:
+    """`parts_of` and `events_of` several erasures, by their ids."""
+    ids = [erasure.id for erasure in erasures]
+    parts: dict[str, list[Part]] = {id: [] for id in ids}
+    events: dict[str, list[Event]] = {id: [] for id in ids}
+    for some in batched(ids):
+        theirs = select(Part).where(Part.erasure_id.in_(some)).order_by(Part.model)
+        for part in session.scalars(theirs.execution_options(populate_existing=True)):
+            parts[part.erasure_id].append(part)
+        for event in session.scalars(select(Event).where(Event.erasure_id.in_(some)).order_by(Event.id)):
+            events[event.erasure_id].append(event)
+    return parts, events
+
+
 def last_event(session: Session, erasure: Erasure, kind: EventKind) -> datetime | None:
     """When an action was last performed."""
     return session.scalar(select(func.max(Event.at)).where(Event.erasure_id == erasure.id, Event.kind == kind))

@@ -166,19 +166,21 @@ def compare(session: Session, model_id: int, policy: HoldoutPolicy, batch: Batch
 
     An example that was sent with a label and comes again without one is a duplicate.
     """
-    columns = (Example.id, Example.x, Example.y, Example.subject, Example.weight, Example.holdout, Example.position)
+    texts = [None] * len(batch) if batch.unseen is None else batch.unseen
+    content_columns = (Example.x, Example.unseen, Example.y, Example.subject, Example.weight, Example.holdout)
+    columns = (Example.id, Example.position, *content_columns)
     ids = batch.ids.to_pylist()
     # an example in quarantine counts as present: sent again, it must not slip past the decision about it
     in_force = look_up_in_force(session, model_id, Example.id, ids, columns, quarantined=True)
     layout = layout_at(session, model_id, batch.layout_position)
     seen: dict[str, tuple[Any, ...]] = {}
-    for id_, x, y, subject, weight, held_out, position in in_force:
-        y, x = layout.content(position, y, x)
-        seen[id_] = (y, x, subject, 1.0 if weight is None else weight, held_out)
+    for id_, position, x, unseen, y, subject, weight, held_out in in_force:
+        y, x, unseen = layout.content(position, y, x, unseen)
+        seen[id_] = (y, x, unseen, subject, 1.0 if weight is None else weight, held_out)
     waiting = pending.find(session, model_id, ids)
     found = Compared([], [], [])
     weights = batch.weights_or([None] * len(batch))
-    contents = zip(batch.features, batch.subjects, weights, batch.splits, strict=True)
+    contents = zip(batch.features, texts, batch.subjects, weights, batch.splits, strict=True)
     holdout = batch.holdouts(policy).tolist()
     for i, (id_, y, content) in enumerate(zip(ids, batch.y.tolist(), contents, strict=True)):
         labelled, before, row = not math.isnan(y), seen.get(id_), waiting.get(id_)
@@ -186,12 +188,12 @@ def compare(session: Session, model_id: int, policy: HoldoutPolicy, batch: Batch
             if not is_same(before[1:], content) or (labelled and before[0] != y):
                 raise conflict(i)
         elif row is None or (row.restricted and labelled):
-            seen[id_] = (y, *content[:3], holdout[i])
+            seen[id_] = (y, *content[:-1], holdout[i])
             (found.new if labelled else found.pending).append(i)
         elif not is_same(pending.content_of(row, layout), content):
             raise conflict(i)
         elif labelled:
-            seen[id_] = (y, *content[:3], row.holdout)
+            seen[id_] = (y, *content[:-1], row.holdout)
             found.labels.append((i, row))
     return found
 

@@ -22,6 +22,7 @@ from sqlalchemy.orm import Session
 
 from core.database import is_read_only_error
 from core.ledger.batch import Batch
+from core.ledger.unseen import without_nulls
 
 Parameters = Mapping[str, int | float | str | bytes | datetime | Sequence[int] | None]
 """Parameters of a statement, by name."""
@@ -50,6 +51,8 @@ def insert(session: Session, model_id: int, first: int, batch: Batch, holdout: N
                 theirs.append([time and time.isoformat(" ", "microseconds") for time in batch.times.tolist()])
             if batch.sources is not None:
                 theirs.append(batch.sources)
+            if batch.unseen is not None:
+                theirs.append(batch.unseen)
             rows = zip(*([] if weights is None else [weights.tolist()]), *ours, *theirs, strict=True)
             placeholders = ", ".join("?" * (len(ours) + len(theirs) + (weights is not None)))
             driver.executemany(f"INSERT INTO examples ({columns_of(batch)}) VALUES ({placeholders})", rows)
@@ -60,7 +63,7 @@ def insert(session: Session, model_id: int, first: int, batch: Batch, holdout: N
 
 def columns_of(batch: Batch) -> str:
     """The columns that a batch fills. Weights that are all 1 are neither sent nor stored."""
-    given = {"weight": batch.stored_weights, "time": batch.times, "source": batch.sources}
+    given = {"weight": batch.stored_weights, "time": batch.times, "source": batch.sources, "unseen": batch.unseen}
     before, *after = [name if column is not None else "" for name, column in given.items()]
     return ", ".join(filter(None, [before, COLUMNS, *after]))
 
@@ -166,16 +169,17 @@ def subject_fields(batch: Batch, which: slice) -> pa.Scalar | pa.Array:
 
 
 def optional_fields(batch: Batch, which: slice) -> list[pa.Array]:
-    """The fields of times and sources, each with its size, if the batch has any."""
+    """The fields of times, sources and unseen texts, each with its size, if the batch has any."""
     fields = []
     if batch.times is not None:
         since = (batch.times[which] - POSTGRES_EPOCH).astype(np.int64).astype(">i8").tobytes()
         given = enumerate((~np.isnat(batch.times[which])).tolist())
         values = [TIME_SIZE + since[8 * i : 8 * i + 8] if is_given else NULL for i, is_given in given]
         fields.append(pa.array(values, pa.binary()))
-    if batch.sources is not None:
-        texts = [None if source is None else source.encode() for source in batch.sources[which]]
-        fields.append(pa.array([NULL if t is None else len(t).to_bytes(4, "big") + t for t in texts], pa.binary()))
+    for column in (batch.sources, batch.unseen):
+        if column is not None:
+            texts = [None if text is None else text.encode() for text in column[which]]
+            fields.append(pa.array([NULL if t is None else len(t).to_bytes(4, "big") + t for t in texts], pa.binary()))
     return fields
 
 
@@ -188,13 +192,18 @@ class Rows:
     x: NDArray[Any]
     weight: NDArray[np.float64] | None = None
     """None: every weight is 1."""
+    unseen: Sequence[str | None] | None = None
+    """Texts of unseen category values; read only if rows are stored in different layouts."""
 
     def __len__(self) -> int:
         return len(self.position)
 
 
-def to_rows(rows: list[tuple[int, float, bytes, float | None]], dtype: str | None) -> Rows:
-    """Convert rows of position, y, the bytes of x, and weight to arrays. Without a dtype, x is an array of bytes."""
+def to_rows(rows: list[Any], dtype: str | None) -> Rows:
+    """Convert rows of `columns_to_read` to arrays, in the order of their positions.
+
+    Without a dtype, x is an array of bytes, and the texts of unseen values are the fifth column.
+    """
     position = np.fromiter((row[0] for row in rows), np.int64, len(rows))
     y = np.fromiter((row[1] for row in rows), np.float64, len(rows))
     if dtype is None:
@@ -206,18 +215,25 @@ def to_rows(rows: list[tuple[int, float, bytes, float | None]], dtype: str | Non
     given, weight = [row[3] for row in rows], None
     if given.count(None) < len(given):
         weight = np.array([1.0 if value is None else value for value in given])
+    unseen = None if dtype is not None else without_nulls([row[4] for row in rows])
     if (np.diff(position) < 0).any():
         order = np.argsort(position)
         position, y, x = position[order], y[order], x[order]
         weight = None if weight is None else weight[order]
-    return Rows(position, y, x, weight)
+        unseen = None if unseen is None else [unseen[i] for i in order.tolist()]
+    return Rows(position, y, x, weight, unseen)
+
+
+def columns_to_read(dtype: str | None) -> str:
+    """The columns of a row that readers need: texts of unseen values only if rows are converted to other columns."""
+    return "position, y, x, weight" if dtype is not None else "position, y, x, weight, unseen"
 
 
 def select(session: Session, where: str, parameters: Parameters, dtype: str | None) -> Rows:
     """The rows that satisfy a condition, ordered by position."""
     connection = session.connection()
     # sorted here: without statistics, PostgreSQL may sort the whole table for an ORDER BY
-    query = f"SELECT position, y, x, weight FROM examples WHERE {where}"
+    query = f"SELECT {columns_to_read(dtype)} FROM examples WHERE {where}"
     with sqlalchemy_errors(connection):
         return to_rows(run(connection, query, parameters).fetchall(), dtype)
 
@@ -231,7 +247,7 @@ def select_at(
     """
     connection = session.connection()
     values: dict[str, Any] = {**parameters, "model": model_id}
-    query = f"SELECT position, y, x, weight FROM examples WHERE model_id = :model AND {where} AND position"
+    query = f"SELECT {columns_to_read(dtype)} FROM examples WHERE model_id = :model AND {where} AND position"
     if connection.dialect.name == "sqlite":
         listed = ", ".join(str(int(position)) for position in positions)
         query = f"{query} IN ({listed})"

@@ -58,7 +58,8 @@ def replace_examples(session: Session, model: Model, batch: Batch) -> Replaced:
     weights = batch.weights_or([row.weight for row in old])
     times, sources = batch.times_or([row.time for row in old]), batch.sources_or([row.source for row in old])
     new = replace(batch, subjects=subjects, splits=splits, weights=np.array(weights), times=times, sources=sources)
-    contents = zip(new.features, new.y.tolist(), subjects, weights, splits, strict=True)
+    texts = [None] * len(new) if new.unseen is None else new.unseen
+    contents = zip(new.features, texts, new.y.tolist(), subjects, weights, splits, strict=True)
     changed = [
         i for i, (row, content) in enumerate(zip(old, contents, strict=True)) if content_of(row, layout) != content
     ]
@@ -69,7 +70,7 @@ def replace_examples(session: Session, model: Model, batch: Batch) -> Replaced:
 
 def find_old(session: Session, model: Model, ids: Sequence[str]) -> list[Any]:
     """The examples in force with these ids, in the order of the ids."""
-    content = (Example.x, Example.y, Example.subject, Example.weight, Example.holdout)
+    content = (Example.x, Example.unseen, Example.y, Example.subject, Example.weight, Example.holdout)
     columns = (Example.id, Example.position, *content, Example.time, Example.source)
     found = {row.id: row for row in look_up_in_force(session, model.id, Example.id, ids, columns)}
     seen = set[str]()
@@ -82,10 +83,10 @@ def find_old(session: Session, model: Model, ids: Sequence[str]) -> list[Any]:
     return [found[id_] for id_ in ids]
 
 
-def content_of(row: Any, layout: Layout) -> tuple[bytes, float, bytes | None, float, bool]:
+def content_of(row: Any, layout: Layout) -> tuple[bytes, str | None, float, bytes | None, float, bool]:
     """Everything about an example that a correction can change."""
-    y, x = layout.content(row.position, row.y, row.x)
-    return x, y, row.subject, 1.0 if row.weight is None else row.weight, row.holdout
+    y, x, unseen = layout.content(row.position, row.y, row.x, row.unseen)
+    return x, unseen, y, row.subject, 1.0 if row.weight is None else row.weight, row.holdout
 
 
 def store(session: Session, model: Model, old: Sequence[Any], new: Batch) -> None:

@@ -81,14 +81,16 @@ def apply(
     """Move pending examples to the ledger, with their labels; returns their first and last positions."""
     layout = layout_at(session, model_id, layout_position)
     holdout = np.array([row.holdout for row in rows])
+    x, unseen = pending.inputs_of(rows, layout)
     batch = Batch(
         pa.array([row.id for row in rows], pa.string()),
         [row.subject for row in rows],
-        pending.inputs_of(rows, layout),
+        x,
         y,
         [row.holdout for row in rows],
         layout_position,
         np.array([1.0 if row.weight is None else row.weight for row in rows]),
+        unseen=unseen,
     )
     # without an event time, it is the arrival of the example that counts, not that of its label
     times = batch.times_or([row.time or row.created_at for row in rows])

@@ -34,17 +34,19 @@ def find(session: Session, model_id: int, ids: Sequence[str]) -> dict[str, Pendi
     return found
 
 
-def inputs_of(rows: Sequence[PendingExample], layout: Layout) -> NDArray[Any]:
-    """(n, width) the inputs of pending examples, converted to a layout."""
+def inputs_of(rows: Sequence[PendingExample], layout: Layout) -> tuple[NDArray[Any], Sequence[str | None] | None]:
+    """(n, width) the inputs of pending examples, and the texts of unseen values, converted to a layout."""
     # a row is newer than the last change of the layout that it was stored in
     positions = np.array([row.layout_position + 1 for row in rows])
-    return layout.convert(positions, np.zeros(len(rows)), [row.x for row in rows])[1]
+    _, x, unseen = layout.convert(positions, np.zeros(len(rows)), [row.x for row in rows], [row.unseen for row in rows])
+    return x, unseen
 
 
-def content_of(row: PendingExample, layout: Layout) -> tuple[bytes, bytes | None, float, bool]:
-    """Input, subject, weight and split of a pending example, by which it is compared."""
+def content_of(row: PendingExample, layout: Layout) -> tuple[bytes, str | None, bytes | None, float, bool]:
+    """Input, unseen values, subject, weight and split of a pending example, by which it is compared."""
     weight = 1.0 if row.weight is None else row.weight
-    return inputs_of([row], layout)[0].tobytes(), row.subject, weight, row.holdout
+    x, unseen = inputs_of([row], layout)
+    return x[0].tobytes(), unseen[0] if unseen else None, row.subject, weight, row.holdout
 
 
 def store(session: Session, model_id: int, batch: Batch, holdout: NDArray[np.bool_]) -> None:
@@ -62,6 +64,7 @@ def store(session: Session, model_id: int, batch: Batch, holdout: NDArray[np.boo
             "source": None if batch.sources is None else batch.sources[i],
             "layout_position": batch.layout_position,
             "x": batch.features[i],
+            "unseen": None if batch.unseen is None else batch.unseen[i],
             "version": None,
             "mean": None,
             "challenger": None,

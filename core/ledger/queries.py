@@ -31,6 +31,7 @@ class StoredExample(NamedTuple):
     position: int
     time: datetime | None = None
     source: str | None = None
+    unseen: str | None = None
 
 
 COLUMNS = (
@@ -42,6 +43,7 @@ COLUMNS = (
     Example.position,
     Example.time,
     Example.source,
+    Example.unseen,
 )
 
 
@@ -56,7 +58,14 @@ class ExampleFilter:
     since: datetime | None = None
     """Only examples whose event time, or time of arrival, is not earlier."""
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the source is text that no source can be. It is not sent: PostgreSQL rejects some of it."""
+        return self.source is not None and not self.source.isprintable()
+
     def conditions(self, model: Model) -> list[ColumnElement[bool]]:
+        if self.is_empty:
+            return [false()]
         in_use = Example.quarantine.is_not(None) if self.quarantined else Example.removed.is_(None)
         found = [Example.model_id == model.id, in_use]
         if self.source is not None:
@@ -71,10 +80,10 @@ class ExampleFilter:
 
     def pending_conditions(self, model: Model) -> list[ColumnElement[bool]]:
         """The same for examples without a label."""
+        if self.is_empty or self.quarantined:
+            return [false()]
         row = PendingExample
         found = [row.model_id == model.id, row.restricted.is_(False)]
-        if self.quarantined:
-            found.append(false())
         if self.source is not None:
             found.append(row.source == self.source)
         if self.holdout is not None:

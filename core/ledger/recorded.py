@@ -28,7 +28,7 @@ def record_predictions(session: Session, model: Model, batch: Batch) -> Added:
         layout = layout_at(session, model.id, model.head)
         rows = np.full(len(batch), since + 1)
         recoded = any(step.target is not None and step.position > since for step in layout.steps)
-        x = layout.convert(rows, np.zeros(len(batch)), batch.features)[1]
-        batch = replace(batch, x=x, predicted=None if recoded else batch.predicted)
+        _, x, unseen = layout.convert(rows, np.zeros(len(batch)), batch.features, batch.unseen)
+        batch = replace(batch, x=x, unseen=unseen, predicted=None if recoded else batch.predicted)
     batch = replace(batch, layout_position=model.layout_position)
     return add_locked(session, model.id, policy_of(model).holdout_draw, batch)

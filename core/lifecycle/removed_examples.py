@@ -29,7 +29,8 @@ def purge_removed(session: Session, model: Model) -> int:
         Version.position < Example.removed,
     )
     kept = (unneeded, Example.subject.is_not(None), known)
-    blank = update(Example).where(*kept, HAS_CONTENT).values(x=b"", y=0.0, id="", weight=None, time=None, source=None)
+    nothing = {"x": b"", "y": 0.0, "id": "", "weight": None, "time": None, "source": None, "unseen": None}
+    blank = update(Example).where(*kept, HAS_CONTENT).values(nothing)
     rest = delete(Example).where(unneeded, sa.or_(Example.subject.is_(None), ~known))
     return rows_changed(session, blank) + rows_changed(session, rest)
 

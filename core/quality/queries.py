@@ -21,6 +21,9 @@ from core.tables.versions import Version, VersionState
 from core.versions.history import VersionDraft
 from core.versions.queries import champion_of, tip_of
 
+WINDOWS_PER_JOB = 20
+"""Windows that are read for each job: a backfill with many event times has more, of which only some are read."""
+
 
 @dataclass(frozen=True)
 class GateInputs:
@@ -95,7 +98,7 @@ def usual_losses(session: Session, model_id: int, count: int) -> list[float]:
     query = select(QualityWindow.job_id, QualityWindow.rows, QualityWindow.metrics)
     calm = query.where(QualityWindow.model_id == model_id, QualityWindow.alarm.is_(False))
     sums: dict[str | None, tuple[float, int]] = {}
-    for job, rows, metrics in session.execute(calm.order_by(QualityWindow.id.desc()).limit(20 * count)):
+    for job, rows, metrics in session.execute(calm.order_by(QualityWindow.id.desc()).limit(WINDOWS_PER_JOB * count)):
         loss = metrics.get("champion", {}).get("loss")
         if loss is not None:
             total, seen = sums.get(job, (0.0, 0))
@@ -130,6 +133,20 @@ def outline_windows(session: Session, model_id: int) -> Sequence[QualityWindow]:
     """The stored windows of a model, in order of their positions, without the predictions row by row."""
     query = select(QualityWindow).where(QualityWindow.model_id == model_id).options(defer(QualityWindow.scores))
     return session.scalars(query.order_by(QualityWindow.first_position, QualityWindow.id)).all()
+
+
+def newest_by_job(session: Session, model_id: int, metric: str, jobs: int) -> list[float]:
+    """The champion's metric on new examples in the last jobs, as means by rows, oldest first."""
+    window = QualityWindow
+    value = window.metrics["champion"][metric].as_float()
+    query = select(window.job_id, window.rows, value).where(window.model_id == model_id)
+    newest = query.order_by(window.first_position.desc(), window.id.desc()).limit(WINDOWS_PER_JOB * jobs)
+    sums: dict[str | None, tuple[float, int]] = {}
+    for job, rows, found in session.execute(newest):
+        if found is not None:
+            total, count = sums.get(job, (0.0, 0))
+            sums[job] = (total + rows * found, count + rows)
+    return [total / count for total, count in list(sums.values())[:jobs]][::-1]
 
 
 def recorded_predictions(session: Session, model_id: int, since: int, until: int) -> dict[int, RecordedPrediction]:

@@ -11,7 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Boolean, ForeignKey, Index, LargeBinary, String, text
+from sqlalchemy import Boolean, ForeignKey, Index, LargeBinary, String, Text, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from core.clock import now
@@ -119,6 +119,13 @@ class Example(Base):
             sqlite_where=text("removed IS NOT NULL"),
             postgresql_where=text("removed IS NOT NULL"),
         ),
+        Index(
+            "ix_examples_unseen",
+            "model_id",
+            "position",
+            sqlite_where=text("unseen IS NOT NULL"),
+            postgresql_where=text("unseen IS NOT NULL"),
+        ),
         # rows are stored in the order of their positions, without a second copy of the key
         {"sqlite_with_rowid": False},
     )
@@ -145,6 +152,8 @@ class Example(Base):
     """Number of the rejected version that learnt it; it is out of force until a person decides."""
     x: Mapped[bytes] = mapped_column(LargeBinary)
     """The input: float32, or uint8 for images of bytes, little-endian."""
+    unseen: Mapped[str | None] = mapped_column(Text)
+    """Texts of unseen category values (`core/ledger/unseen.py`)."""
 
 
 HAS_CONTENT = text("length(examples.x) > 0")
@@ -214,6 +223,7 @@ class PendingExample(Base):
     layout_position: Mapped[int] = mapped_column(BigInteger)
     """Where the input or the target had changed last when it was stored."""
     x: Mapped[bytes] = mapped_column(LargeBinary)
+    unseen: Mapped[str | None] = mapped_column(Text)
     version: Mapped[int | None]
     """Number of the champion that predicted it when it arrived."""
     mean: Mapped[bytes | None] = mapped_column(LargeBinary)

@@ -63,20 +63,28 @@ OUTLINE = (
     Version.parent,
     Version.position,
     Version.state,
-    Version.metrics,
     Version.cost,
     Version.job_id,
     Version.created_at,
 )
 
 
-def outline_of(session: Session, model_id: int) -> Sequence[Version]:
+def outline_of(session: Session, model_id: int, metrics: bool = True) -> Sequence[Version]:
     """All versions of a model, ordered by number, with the columns that a history needs: the others are large.
 
     Versions that the session has already loaded keep all their columns.
     """
+    columns = (*OUTLINE, Version.metrics) if metrics else OUTLINE
     versions = select(Version).where(Version.model_id == model_id).order_by(Version.number)
-    return session.scalars(versions.options(load_only(*OUTLINE, raiseload=True))).all()
+    return session.scalars(versions.options(load_only(*columns, raiseload=True))).all()
+
+
+def newest_metrics(session: Session, model_id: int, metric: str, limit: int) -> list[float]:
+    """A holdout metric of the last versions that were promoted, oldest first."""
+    served = (VersionState.SUPERSEDED, VersionState.CHAMPION)
+    ours = (Version.model_id == model_id, Version.state.in_(served))
+    query = select(Version.metrics[metric].as_float()).where(*ours).order_by(Version.number.desc()).limit(limit)
+    return [value for value in session.scalars(query) if value is not None][::-1]
 
 
 def frozen_metrics(session: Session, model_id: int) -> dict[int, dict[str, float]]:

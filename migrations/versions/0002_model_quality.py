@@ -26,11 +26,13 @@ def upgrade() -> None:
     op.add_column("examples", sa.Column("time", MOMENT, nullable=True))
     op.add_column("examples", sa.Column("source", sa.String(length=200), nullable=True))
     op.add_column("examples", sa.Column("quarantine", sa.Integer(), nullable=True))
+    op.add_column("examples", sa.Column("unseen", sa.Text(), nullable=True))
     op.drop_index("uq_examples_id_in_force", "examples")
     in_use = "removed IS NULL OR quarantine IS NOT NULL"
     create_partial_index("uq_examples_id_in_force", "examples", ["model_id", "id"], in_use, unique=True)
     create_partial_index("ix_examples_source", "examples", ["model_id", "source"], "source IS NOT NULL")
     create_partial_index("ix_examples_quarantine", "examples", ["model_id", "quarantine"], "quarantine IS NOT NULL")
+    create_partial_index("ix_examples_unseen", "examples", ["model_id", "position"], "unseen IS NOT NULL")
 
     op.add_column("models", sa.Column("confirmed", sa.Integer(), nullable=True))
     op.add_column("models", sa.Column("scored_position", BIG, nullable=False, server_default="0"))
@@ -51,6 +53,7 @@ def upgrade() -> None:
         sa.Column("source", sa.String(length=200), nullable=True),
         sa.Column("layout_position", BIG, nullable=False),
         sa.Column("x", sa.LargeBinary(), nullable=False),
+        sa.Column("unseen", sa.Text(), nullable=True),
         sa.Column("version", sa.Integer(), nullable=True),
         sa.Column("mean", sa.LargeBinary(), nullable=True),
         sa.Column("challenger", sa.Integer(), nullable=True),
@@ -132,8 +135,8 @@ def downgrade() -> None:
         "confirmed",
     ):
         op.drop_column("models", column)
-    for index in ("ix_examples_quarantine", "ix_examples_source", "uq_examples_id_in_force"):
+    for index in ("ix_examples_unseen", "ix_examples_quarantine", "ix_examples_source", "uq_examples_id_in_force"):
         op.drop_index(index, "examples")
-    for column in ("quarantine", "source", "time"):
+    for column in ("unseen", "quarantine", "source", "time"):
         op.drop_column("examples", column)
     create_partial_index("uq_examples_id_in_force", "examples", ["model_id", "id"], "removed IS NULL", unique=True)

@@ -33,7 +33,8 @@ BATCH_ROWS, BATCH_BYTES = 50_000, 8 * 2**20
 )
 def export_examples(name: Name, caller: Reader, context: ContextDep, form: ResponseFormat) -> Response:
     """Export the active examples as of the time of the request, in the order of their positions, with the columns `id`,
-    `y`, `weight`, `split` and the features by name, or `x`. The subject is not exported.
+    `y`, `weight`, `split`, `time`, `source` and the features by name, or `x`. The export can be sent again as examples.
+    It has no subjects, of which only keyed hashes are stored.
     """
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)
@@ -47,7 +48,8 @@ def export_examples(name: Name, caller: Reader, context: ContextDep, form: Respo
 def schema_of(spec: Spec) -> pa.Schema:
     """The schema of the record batches, even without examples."""
     inputs, none = inputs_of(spec), np.empty(0)
-    nothing = ExportedRows([], np.empty((0, inputs.width), inputs.dtype), none, none, none.astype(np.bool_))
+    x = np.empty((0, inputs.width), inputs.dtype)
+    nothing = ExportedRows([], x, none, none, none.astype(np.bool_), [], [], None)
     return to_record_batch(nothing, spec).schema
 
 
@@ -59,8 +61,10 @@ def to_record_batch(rows: ExportedRows, spec: Spec) -> pa.RecordBatch:
         "y": Targets(spec["target"]).to_column(rows.y),
         "weight": pa.array(rows.weight),
         "split": splits,
+        "time": pa.array(rows.times, pa.timestamp("us", "UTC")),
+        "source": pa.array(rows.sources, pa.string()),
     }
-    return pa.RecordBatch.from_pydict({**own, **inputs_of(spec).to_columns(rows.x)})
+    return pa.RecordBatch.from_pydict({**own, **inputs_of(spec).to_columns(rows.x, rows.unseen)})
 
 
 def merge(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:

@@ -147,10 +147,10 @@ class ExampleResponse(ResponseModel):
 
 def of_example(row: Example | StoredExample, layout: Layout) -> ExampleResponse:
     inputs = inputs_of(layout.spec)
-    y, x = layout.content(row.position, row.y, row.x)
+    y, x, unseen = layout.content(row.position, row.y, row.x, row.unseen)
     return ExampleResponse(
         id=row.id,
-        x=inputs.to_json(np.frombuffer(x, inputs.dtype)),
+        x=inputs.to_json(np.frombuffer(x, inputs.dtype), unseen),
         y=Targets(layout.spec["target"]).to_json(y),
         split="holdout" if row.holdout else "train",
         weight=1.0 if row.weight is None else row.weight,
@@ -161,9 +161,10 @@ def of_example(row: Example | StoredExample, layout: Layout) -> ExampleResponse:
 
 
 def of_pending(row: PendingExample, layout: Layout) -> ExampleResponse:
+    x, unseen = pending_inputs([row], layout)
     return ExampleResponse(
         id=row.id,
-        x=inputs_of(layout.spec).to_json(pending_inputs([row], layout)[0]),
+        x=inputs_of(layout.spec).to_json(x[0], unseen[0] if unseen else None),
         y=None,
         split="holdout" if row.holdout else "train",
         weight=1.0 if row.weight is None else row.weight,

@@ -20,7 +20,7 @@ from service.pages.visitors import VisitorDep
 router = APIRouter(prefix="/privacy", route_class=PageRoute, include_in_schema=False)
 
 ROWS_PER_PAGE = 25
-MAX_PENDING = 100
+MAX_PENDING = 25
 RECEIPT_POLICY = POLICY.replace("style-src 'self'", "style-src 'unsafe-inline'")
 """Receipts are self-contained files with inline styles."""
 
@@ -42,7 +42,7 @@ def show_register(
     caller = visitor.caller
     require_eraser(caller)
     with context.database.read() as session:
-        pending = [erasures.to_response(session, row) for row in next_due(session, MAX_PENDING)]
+        pending = erasures.to_responses(session, next_due(session, MAX_PENDING))
         found = count_erasures(session)
     counts = {state: count for state, count, _ in found}
     return HTMLResponse(

@@ -68,9 +68,10 @@ async def predict(
     if recording is not None:
 
         def predict_and_record() -> Response:
-            x = read(loaded, body, max_batch)
+            unseen: list[str | None] = []
+            x = read(loaded, body, max_batch, unseen)
             mean, content = respond(name, loaded, x, unsure)
-            return Recorder(name, loaded, recording, caller, versions, write).store(x, mean, content)
+            return Recorder(name, loaded, recording, caller, versions, write).store(x, unseen, mean, content)
 
         return await run_for_body(body, predict_and_record)
     content = await compute(body, name, loaded, max_batch, unsure)
@@ -90,10 +91,10 @@ async def compute(body: bytes, name: str, loaded: CachedVersion, max_batch: int,
     return predict_with(name, loaded, x, unsure)
 
 
-def read(loaded: CachedVersion, body: bytes, max_batch: int) -> NDArray[Any]:
-    """The inputs of a body."""
+def read(loaded: CachedVersion, body: bytes, max_batch: int, unseen: list[str | None] | None = None) -> NDArray[Any]:
+    """The inputs of a body. The texts of each input's unseen category values are appended to `unseen`."""
     if len(body) <= json_items.MAX_UNSPLIT_BYTES:
-        return read_some(loaded, body, lambda count: check(loaded, count, max_batch))
+        return read_some(loaded, body, lambda count: check(loaded, count, max_batch), unseen)
     parts, count = [], 0
     for part in json_items.pieces(
         body,
@@ -104,7 +105,7 @@ def read(loaded: CachedVersion, body: bytes, max_batch: int) -> NDArray[Any]:
         lambda rest: decode_or_refuse(lambda: decoder(msgspec.Raw).decode(rest)),
     ):
         with json_items.shift_errors(FIELD, count):
-            parts.append(read_some(loaded, part, lambda _: None))
+            parts.append(read_some(loaded, part, lambda _: None, unseen))
         count += len(parts[-1])
     return np.concatenate(parts)
 
@@ -118,13 +119,18 @@ def check(loaded: CachedVersion, count: int, max_batch: int, exactly: bool = Tru
         raise batch_too_large(count, min(max_batch, numbers), "inputs", exactly)
 
 
-def read_some(loaded: CachedVersion, body: bytes, check: Callable[[int], None]) -> NDArray[Any]:
+def read_some(
+    loaded: CachedVersion, body: bytes, check: Callable[[int], None], unseen: list[str | None] | None
+) -> NDArray[Any]:
     def decode(x: Any) -> list[Any]:
         xs: list[Any] = decode_or_refuse(lambda: decoder(x).decode(body)).inputs
         check(len(xs))
         return xs
 
-    return loaded.inputs.read(decode, lambda one: one, FIELD, few=len(body) < SHORT_BODY_BYTES)[1]
+    xs, x = loaded.inputs.read(decode, lambda one: one, FIELD, few=len(body) < SHORT_BODY_BYTES)
+    if unseen is not None:
+        unseen += loaded.inputs.unseen_in_json(lambda: xs, x) or [None] * len(x)
+    return x
 
 
 def predict_with(name: str, loaded: CachedVersion, x: NDArray[Any], unsure: bool = False) -> bytes:

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+import pandas as pd
 import pytest
 
 from amend import Client, Conflict, Forbidden, JobFailed, NotFound, responses
@@ -41,6 +42,19 @@ def test_examples_are_listed_by_source_split_and_time(client: Client, deployment
     assert [example.id for example in client.examples(name, split="holdout")] == ["c"]
     assert [example.id for example in client.examples(name, since="2026-03-02T00:00:00Z")] == ["b", "c"]
     assert list(client.examples(name, state="quarantined")) == []
+
+
+def test_a_load_has_a_name_and_a_column_of_times(client: Client, deployment: Deployment) -> None:
+    name = deployment.new_model()
+    rows = {"id": ["a", "b"], "y": [0, 1], "source": [None, "crm"], **{f"x{i}": [0.0, 1.0] for i in range(DIM)}}
+    frame = pd.DataFrame({**rows, "day": ["2026-03-01", "2026-03-02T12:00:00Z"]})
+    client.add_examples(name, frame, source="march", time="day")
+    listed = list(client.examples(name))
+    assert [(example.source, str(example.time)[:16]) for example in listed] == [
+        ("march", "2026-03-01 00:00"),
+        ("crm", "2026-03-02 12:00"),
+    ]
+    assert client.remove_examples(name, source="march").removed == 1
 
 
 def test_a_model_from_its_creation_to_its_deletion(client: Client, deployment: Deployment) -> None:

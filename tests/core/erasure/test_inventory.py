@@ -34,10 +34,12 @@ def test_every_column_that_can_hold_bytes_of_a_person_is_known() -> None:
         "examples.subject",
         "examples.x",
         "examples.source",
+        "examples.unseen",
         "pending_examples.id",
         "pending_examples.subject",
         "pending_examples.x",
         "pending_examples.source",
+        "pending_examples.unseen",
         "pending_examples.mean",
         "pending_examples.challenger_mean",
         # predictions row by row, deleted with the version that made them; then rounded metrics of ten rows or more

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, select, update
 
+from core.clock import now
 from core.database import Database
 from core.lifecycle.removed_examples import has_removed_examples, purge_removed
 from core.tables.erasures import Part
@@ -11,6 +12,7 @@ from core.tables.jobs import Job
 from core.tables.ledger import Example
 from core.tables.models import Model
 from tests.core.erasure.erasure_helpers import ask, give, somebody
+from tests.core.jobs.rows import enter_version
 from tests.core.ledger.reference_ledger import new_model, remove
 
 MANY = 40_000
@@ -34,3 +36,22 @@ def test_examples_of_a_held_erasure_stay_however_many_they_are(database: Databas
         assert not has_removed_examples(session, found)
         left = session.scalars(select(Example.id).where(Example.model_id == model.id))
         assert set(left) == {"a", "b"}
+
+
+def test_of_an_example_that_an_older_version_knew_only_the_position_and_the_hash_are_left(database: Database) -> None:
+    model, person = new_model(database), somebody()
+    give(database, model, person, "a")
+    full = {"weight": 2.0, "time": now(), "source": "load", "unseen": '{"0": "private"}'}
+    with database.write() as session:
+        session.execute(update(Example).where(Example.model_id == model.id).values(full))
+    enter_version(database, model)
+    remove(database, model, ["a"])
+    enter_version(database, model)
+    with database.write() as session:
+        session.execute(delete(Job).where(Job.model_id == model.id))
+        assert purge_removed(session, session.get_one(Model, model.id)) == 1
+    with database.read() as session:
+        row = session.scalars(select(Example).where(Example.model_id == model.id)).one()
+        kept = {"model_id", "position", "removed", "holdout", "subject"}
+        held = {column.name: getattr(row, column.name) for column in Example.__table__.columns}
+        assert {name for name, value in held.items() if value not in (None, b"", "", 0.0)} <= kept
