@@ -270,6 +270,8 @@ class Decision(Response, frozen=True, kw_only=True):
     """How far the version can be from a full retrain; null if the policy does not ask for a certificate."""
     gate: Gate | None = None
     """Result of the promotion gate; null for purged versions and for versions from before release 0.3."""
+    quarantined: int
+    """Number of examples in quarantine because the gate rejected this version."""
     cost: Cost
     spec: dict[str, Any]
     """Spec that the version was made with: the parts `input`, `target`, `architecture`, `regularizer` and `loss`,
@@ -721,6 +723,10 @@ class QualityWindow(Response, frozen=True, kw_only=True):
     """Metrics of the best constant prediction for these examples."""
     challenger: dict[str, int | float | None] | None = None
     """Metrics of the policy's challenger, if it made predictions."""
+    segments: list[SegmentMetrics]
+    """The champion on the examples with each value of the columns in `policy.segments`, the worst by the gate's
+    metric first. Values with fewer than 30 examples are left out, and so are all of them if the metrics are
+    rounded."""
     alarm: bool
     """Whether the champion's loss was far above its usual loss."""
     rounded: bool
@@ -913,6 +919,18 @@ class SegmentComparison(Response, frozen=True, kw_only=True):
     """The value; `(missing)` and `(other)` for missing and unseen values."""
 
 
+class SegmentMetrics(Response, frozen=True, kw_only=True):
+    """Examples of a window with the same value of a column."""
+
+    column: str
+    value: str
+    """The value; `(missing)` and `(other)` for missing and unseen values."""
+    rows: int
+    """Number of examples."""
+    champion: dict[str, float]
+    """Metrics of the champion at that time."""
+
+
 class Side(Response, frozen=True, kw_only=True):
     """One of the two versions."""
 
@@ -985,6 +1003,8 @@ class Version(Response, frozen=True, kw_only=True):
     """How far the version can be from a full retrain; null if the policy does not ask for a certificate."""
     gate: Gate | None = None
     """Result of the promotion gate; null for purged versions and for versions from before release 0.3."""
+    quarantined: int
+    """Number of examples in quarantine because the gate rejected this version."""
     cost: Cost
     spec: dict[str, Any]
     """Spec that the version was made with: the parts `input`, `target`, `architecture`, `regularizer` and `loss`,

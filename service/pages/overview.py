@@ -16,7 +16,7 @@ from core.jobs.outlook import Outlook, find_outlook
 from core.jobs.queries import unfinished_jobs
 from core.models import catalog
 from core.quality.queries import outline_windows
-from core.quality.report import average, group
+from core.quality.report import combine, group
 from core.tables.erasures import PENDING, Erasure
 from core.tables.jobs import Job
 from core.tables.models import Model
@@ -102,7 +102,7 @@ def make_card(session: Session, model: Model) -> ModelCard:
 def unseen_history(session: Session, model: Model, metric: str) -> list[float]:
     """The champion's metric on new examples, job by job, oldest first."""
     groups = group(outline_windows(session, model.id), "job")[-SPARKLINE_VERSIONS:]
-    values = [average(found.windows).get("champion", {}).get(metric) for found in groups]
+    values = [combine(found.windows).get("champion", {}).get(metric) for found in groups]
     return [value for value in values if value is not None]
 
 
