@@ -162,6 +162,8 @@ class ColumnDrift(Response, frozen=True, kw_only=True):
     """p-value of a chi-squared test. It does not decide."""
     drifted: bool
     """Whether `psi` exceeds `limit`, with at least 200 rows on each side."""
+    too_few_rows: bool
+    """Whether one side has fewer than 200 rows, so that drift cannot be detected."""
     missing: float
     """Share of the window's rows in which the value is missing."""
     unseen: float
@@ -329,6 +331,9 @@ class Drift(Response, frozen=True, kw_only=True):
     """Number of columns with a smaller PSI that are not listed."""
     predictions: PredictionDrift | None = None
     """Null if the champion was made for other columns or classes than the model has now."""
+    segments: list[SegmentDrift]
+    """Drift among the rows with each value of the columns in `policy.segments`, the worst first. Values with fewer
+    than 200 rows on either side are left out."""
 
 
 class DriftBin(Response, frozen=True, kw_only=True):
@@ -672,6 +677,8 @@ class PredictionDrift(Response, frozen=True, kw_only=True):
     """p-value of a chi-squared test. It does not decide."""
     drifted: bool
     """Whether `psi` exceeds `limit`, with at least 200 rows on each side."""
+    too_few_rows: bool
+    """Whether one side has fewer than 200 rows, so that drift cannot be detected."""
     missing: float
     """Share of the window's rows in which the value is missing."""
     unseen: float
@@ -917,6 +924,24 @@ class SegmentComparison(Response, frozen=True, kw_only=True):
     column: str
     value: str
     """The value; `(missing)` and `(other)` for missing and unseen values."""
+
+
+class SegmentDrift(Response, frozen=True, kw_only=True):
+    """Drift among the rows that have the same value of a column."""
+
+    column: str
+    value: str
+    """The value; `(missing)` and `(other)` for missing and unseen values."""
+    reference_rows: int
+    window_rows: int
+    drifted: bool
+    """Whether a column or the predictions have drifted within the segment."""
+    drifted_columns: list[str]
+    predictions_drifted: bool
+    worst: str | None = None
+    """Column with the largest PSI."""
+    psi: float
+    """Largest PSI of a column."""
 
 
 class SegmentMetrics(Response, frozen=True, kw_only=True):

@@ -79,12 +79,14 @@ def restrict(session: Session, erasure: Erasure, model: Model, held: bool) -> No
         ledger.remove(session, model, Example.subject, [""], [erasure.subject])
     hidden = pending.restrict(session, model.id, erasure.subject)
     positions = positions_of(session, erasure.subject, model.id)
-    part = session.get(Part, (erasure.id, model.id)) or states.begin_part(session, erasure, model)
+    earlier = session.get(Part, (erasure.id, model.id))
+    examples = count_examples(session, model.id, set(positions).difference(earlier.positions if earlier else ()))
+    part = earlier or states.begin_part(session, erasure, model)
     new = set(positions) - set(part.positions)
     if new or hidden or part.state is ErasureState.FAILED:
         part.positions = sorted({*part.positions, *positions})  # some of them may be deleted already
         part.restricted = sorted({*part.restricted, *in_force})
-        part.examples = (part.examples or 0) + count_examples(session, model.id, new) + hidden
+        part.examples = (part.examples or 0) + examples + hidden
         # no version was trained on examples without a label
         part.first_position = part.positions[0] if part.positions else NEVER
         part.removal_position = model.head if part.positions else 0

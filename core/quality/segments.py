@@ -8,12 +8,13 @@ The gate therefore divides the error probability of its limit by k (Bonferroni's
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import norm
+from torch import Tensor
 
 from core.kprior import Data
 from core.kprior.model.spec import Column, Spec
@@ -36,8 +37,8 @@ class Segment:
         return replace(self, rows=self.rows[chosen])
 
 
-def name_rows(spec: Spec, columns: Sequence[str], data: Data) -> dict[str, NDArray[np.str_]]:
-    """By column: (n,) the names of the rows' values.
+def name_rows(spec: Spec, columns: Sequence[str], inputs: Iterable[Tensor]) -> dict[str, NDArray[np.str_]]:
+    """By column: (n,) the names of the values of n rows, whose inputs are given in parts.
 
     Columns that the table does not have, or that are neither categories nor booleans, are left out: they may have been
     dropped since the policy was set.
@@ -45,7 +46,7 @@ def name_rows(spec: Spec, columns: Sequence[str], data: Data) -> dict[str, NDArr
     described = [] if spec["input"]["kind"] != "table" else spec["input"]["columns"]
     places = {column["name"]: i for i, column in enumerate(described) if column["type"] in ("category", "boolean")}
     wanted = [places[name] for name in columns if name in places]
-    parts = [chunk.x[:, wanted].double().numpy() for chunk in data if len(chunk)] if wanted else []
+    parts = [x[:, wanted].double().numpy() for x in inputs if len(x)] if wanted else []
     if not parts:
         return {}
     named = {}
@@ -59,7 +60,7 @@ def name_rows(spec: Spec, columns: Sequence[str], data: Data) -> dict[str, NDArr
 def split_into_segments(spec: Spec, columns: Sequence[str], data: Data, min_rows: int) -> list[Segment]:
     """The segments of the rows that have at least `min_rows` rows, the largest first in each column."""
     segments: list[Segment] = []
-    for column, names in name_rows(spec, columns, data).items():
+    for column, names in name_rows(spec, columns, (chunk.x for chunk in data)).items():
         values, counts = np.unique(names, return_counts=True)
         largest = sorted(zip(counts.tolist(), values.tolist(), strict=True), key=lambda pair: (-pair[0], pair[1]))
         segments += [Segment(column, v, names == v) for n, v in largest[:MAX_VALUES] if n >= min_rows]

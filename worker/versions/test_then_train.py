@@ -93,9 +93,8 @@ def score_new_examples(snapshot: ModelSnapshot) -> NewExamplesScored:
     contestants["champion"] = rows
     challenged, challengers = use_recorded("challenger", positions[new], rows, recorded, snapshot, state)
     clusters = cluster(positions[new], details.subject)
-    segments = {
-        column: values[new] for column, values in name_rows(snapshot.spec, snapshot.policy.segments, data).items()
-    }
+    names = name_rows(snapshot.spec, snapshot.policy.segments, (chunk.x for chunk in data))
+    segments = {column: values[new] for column, values in names.items()}
     scores = Scores(rows.target, positions[new], rows.y, rows.weight, clusters, contestants, segments)
     alarm = is_suspicious(estimate(rows, "loss", np.unique(clusters, return_inverse=True)[1]), len(rows), usual)
     times = moments(positions[new], details.time, spans)
