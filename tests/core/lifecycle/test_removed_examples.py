@@ -95,7 +95,7 @@ def test_a_removed_example_is_remembered_as_long_as_its_scores_are(database: Dat
     with database.read() as session:
         found = session.get_one(QualityWindow, window)
         assert (found.rounded, found.scores, found.rows, found.first_position) == (True, None, 20, 3)
-        assert found.metrics["champion"]["loss"] < 1  # the figures are those of the other examples
+        assert found.metrics["champion"]["loss"] <= 1  # the figures are those of the other examples
 
 
 def store_window(database: Database, model: Model, first: int, last: int) -> int:
