@@ -193,7 +193,7 @@ class Rows:
         return len(self.position)
 
 
-def to_rows(rows: list[tuple[int, float, bytes, float | None]], dtype: str | None) -> Rows:
+def to_rows(rows: list[Any], dtype: str | None) -> Rows:
     """Convert rows of position, y, the bytes of x, and weight to arrays. Without a dtype, x is an array of bytes."""
     position = np.fromiter((row[0] for row in rows), np.int64, len(rows))
     y = np.fromiter((row[1] for row in rows), np.float64, len(rows))
@@ -230,6 +230,14 @@ def select_at(
     The condition must not restrict positions: SQLite would then scan all rows that satisfy it.
     """
     return to_rows(look_up(session, model_id, positions, "position, y, x, weight", where, parameters), dtype)
+
+
+def select_with_subjects(
+    session: Session, model_id: int, positions: Sequence[int], where: str, parameters: Parameters, dtype: str | None
+) -> tuple[Rows, dict[int, bytes]]:
+    """The same rows, and by position the subjects of those that have one."""
+    rows = look_up(session, model_id, positions, "position, y, x, weight, subject", where, parameters)
+    return to_rows(rows, dtype), {row[0]: row[4] for row in rows if row[4] is not None}
 
 
 def subjects_at(session: Session, model_id: int, positions: Sequence[int]) -> list[tuple[int, bytes]]:

@@ -6,10 +6,6 @@ from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy.orm import Session
-
-from core.ledger import bulk
-from core.ledger.queries import batched
 
 Integers = NDArray[np.int64]
 
@@ -22,11 +18,3 @@ def cluster(positions: Integers, subjects: Mapping[int, bytes]) -> Integers:
         hashes = b"".join([subjects[position][:8] for position in positions[where].tolist()])
         numbers[where] = (np.frombuffer(hashes, ">u8") >> np.uint64(1)).astype(np.int64)
     return numbers
-
-
-def read_clusters(session: Session, model_id: int, positions: Integers) -> Integers | None:
-    """(n,) the clusters of the rows at some positions; None if no row has a subject."""
-    subjects: dict[int, bytes] = {}
-    for some in batched(positions.tolist()):
-        subjects.update(bulk.subjects_at(session, model_id, some))
-    return cluster(positions, subjects) if subjects else None

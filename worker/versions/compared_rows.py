@@ -9,9 +9,10 @@ import torch
 from numpy.typing import NDArray
 
 from core.kprior import Examples, State
+from core.ledger import bulk
 from core.ledger.holdout_sample import SampledRows
 from core.ledger.random_rows import LedgerDraw
-from core.quality.clusters import read_clusters
+from core.quality.clusters import cluster
 from core.quality.gate import ComparedRows
 from core.quality.gate_rule import MIN_ROWS
 from core.quality.scored_rows import MetricOptions, ScoredRows, concatenate
@@ -46,9 +47,18 @@ def compare_rows(snapshot: ModelSnapshot, draft: State, version: Version, state:
         old = predict_as_of(snapshot, version, state, positions[chosen])
     data, columns = chain(snapshot.holdout, older), snapshot.policy.segments
     segments = [segment.take(chosen) for segment in split_into_segments(snapshot.spec, columns, data, MIN_ROWS)]
-    with snapshot.context.database.read() as session:
-        clusters = read_clusters(session, snapshot.model_id, positions[chosen])
+    subjects = snapshot.holdout_subjects | read_subjects(snapshot, older)
+    clusters = cluster(positions, subjects)[chosen] if subjects else None
     return ComparedRows(positions[chosen], old, candidate.take(chosen), clusters, segments)
+
+
+def read_subjects(snapshot: ModelSnapshot, rows: list[Examples]) -> dict[int, bytes]:
+    """By position: the subjects of rows that have one."""
+    found: dict[int, bytes] = {}
+    with snapshot.context.database.read() as session:
+        for some in rows:
+            found.update(bulk.subjects_at(session, snapshot.model_id, some.key.tolist()))
+    return found
 
 
 def draw_older(snapshot: ModelSnapshot, position: int) -> list[Examples]:

@@ -17,7 +17,7 @@ from core.kprior.data.conversion import same_schema
 from core.kprior.model.spec import Spec
 from core.kprior.solvers import Watch
 from core.ledger import passes
-from core.ledger.holdout_sample import sample_holdout, sample_training
+from core.ledger.holdout_sample import SampledRows, sample_holdout, sample_training
 from core.ledger.specs import spec_at
 from core.models.engine_options import memory_policy, removal_promise, solver_options
 from core.models.policy import Policy, policy_of
@@ -94,14 +94,24 @@ class ModelSnapshot:
     @cached_property
     def holdout(self) -> Data:
         """The examples for evaluation: a sample of the holdout, the same for all versions."""
+        return passes.load_if_small(self._sampled)
+
+    @cached_property
+    def _sampled(self) -> SampledRows:
         max_rows = self.policy.evaluation.rows
-        return passes.load_if_small(sample_holdout(self.context.database, self.model_id, self.spec, self.at, max_rows))
+        return sample_holdout(self.context.database, self.model_id, self.spec, self.at, max_rows)
 
     @cached_property
     def holdout_positions(self) -> NDArray[np.int64]:
         """(n,) the positions of the holdout's rows, ascending."""
         chunks = [chunk.key.numpy() for chunk in self.holdout]
         return np.concatenate(chunks) if chunks else np.zeros(0, np.int64)
+
+    @cached_property
+    def holdout_subjects(self) -> dict[int, bytes]:
+        """The subjects of the holdout's rows by position, where they have one. They were read with the rows."""
+        _ = self.holdout_positions
+        return self._sampled.subjects
 
     def evaluate(self, states: Sequence[State], holdout: Data) -> list[Evaluation]:
         """Evaluate versions on the holdout, in one pass. Their predictions are kept for the gate."""
