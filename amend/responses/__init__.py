@@ -466,7 +466,7 @@ class Gate(Response, frozen=True, kw_only=True):
     passed: bool | None = None
     """null: the comparison was not possible; `reason` says why."""
     reason: str | None = None
-    """`first_version`, `too_few_rows`, `schema_changed`, `loss_changed` or `version_purged`."""
+    """`first_version`, `too_few_rows`, `schema_changed` or `version_purged`."""
     action: str
     """What a failure leads to. Versions without new examples are never rejected."""
     confirmed: GateComparison | None = None
@@ -498,7 +498,7 @@ class GateComparison(Response, frozen=True, kw_only=True):
     passed: bool | None = None
     """null: the comparison was not possible; `reason` says why."""
     reason: str | None = None
-    """`first_version`, `too_few_rows`, `schema_changed`, `loss_changed` or `version_purged`."""
+    """`first_version`, `too_few_rows`, `schema_changed` or `version_purged`."""
 
 
 class Health(Response, frozen=True, kw_only=True):
@@ -920,7 +920,7 @@ class SegmentComparison(Response, frozen=True, kw_only=True):
     passed: bool | None = None
     """null: the comparison was not possible; `reason` says why."""
     reason: str | None = None
-    """`first_version`, `too_few_rows`, `schema_changed`, `loss_changed` or `version_purged`."""
+    """`first_version`, `too_few_rows`, `schema_changed` or `version_purged`."""
     column: str
     value: str
     """The value; `(missing)` and `(other)` for missing and unseen values."""

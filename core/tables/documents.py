@@ -97,7 +97,7 @@ class GateComparison(TypedDict):
     reason: NotRequired[
         Annotated[
             str,
-            Field(description="`first_version`, `too_few_rows`, `schema_changed`, `loss_changed` or `version_purged`."),
+            Field(description="`first_version`, `too_few_rows`, `schema_changed` or `version_purged`."),
         ]
     ]
 
