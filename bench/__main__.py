@@ -115,6 +115,20 @@ def turnaround(
 
 
 @app.command()
+def checks(
+    rows: Annotated[
+        list[int] | None,
+        typer.Option(help="Number of examples of a model; may be repeated. [default: 100000, 1000000]"),
+    ] = None,
+    repeats: Annotated[int, typer.Option(help="Number of removals and of additions.")] = 20,
+) -> None:
+    """Compare the turnaround with the checks of model quality and without them."""
+    from bench.checks import run
+
+    run(rows or [100_000, 1_000_000], repeats)
+
+
+@app.command()
 def sharing(
     rows: Annotated[
         list[int] | None, typer.Option(help="Number of examples; may be repeated. [default: 1000000, 10000000]")

@@ -75,7 +75,7 @@ class Training:
 
 
 @contextmanager
-def embedded(folder: Path) -> Iterator[Stack]:
+def embedded(folder: Path, worker: str = "worker") -> Iterator[Stack]:
     """Amend as it runs by default: SQLite, Valkey from a wheel, one worker."""
     stack = Stack(folder)
     # as on a user's machine: workers choose their number of threads
@@ -83,7 +83,7 @@ def embedded(folder: Path) -> Iterator[Stack]:
     try:
         stack.add("worker.broker")
         stack.start()
-        stack.add("worker")
+        stack.add(worker)
         stack.add("worker.scheduler")
         stack.wait_until(stack.ready)
         yield stack

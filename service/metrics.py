@@ -110,7 +110,7 @@ class DatabaseCollector(Collector):
             if (window := windows.get(model.id)) is not None:
                 alarm.add_metric([model.name], window.alarm)
                 for contestant, values in window.metrics.items():
-                    for name, value in round_metrics(values, window.rows).items():
+                    for name, value in round_metrics(values, [window]).items():
                         if not name.endswith("_se"):
                             unseen.add_metric([model.name, contestant, name], value)
             examples.add_metric([model.name, "train"], model.train_count)

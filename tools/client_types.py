@@ -35,6 +35,7 @@ NAMES = {"ComponentStatus": "Health", "JobError": "Failure"} | {
         "Readiness",
         "RemovalPromise",
         "SegmentComparison",
+        "SegmentDrift",
     )
 }
 """Class names of schemas that have no such suffix. All other schemas become plain dictionaries: they belong to the

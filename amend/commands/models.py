@@ -92,7 +92,7 @@ DRIFT_COLUMNS: output.Columns[tuple[str, ColumnDrift | PredictionDrift]] = {
     "p-value": lambda row: f"{row[1].p_value:.2g}",
     "missing": lambda row: f"{row[1].missing:.1%}",
     "unseen": lambda row: f"{row[1].unseen:.1%}",
-    "drifted": lambda row: "drifted" if row[1].drifted else None,
+    "drifted": lambda row: "drifted" if row[1].drifted else "too few rows" if row[1].too_few_rows else None,
 }
 
 
@@ -113,6 +113,9 @@ def drift(connection: Connection, model: Name) -> None:
     output.print_table(rows, DRIFT_COLUMNS)
     if found.omitted:
         output.note(f"{found.omitted} columns with a smaller PSI are not listed.")
+    for segment in found.segments[:1]:
+        figures = f"{segment.window_rows} recent rows, largest PSI {segment.psi:.3f} ({segment.worst})"
+        output.note(f"The segment that changed most is {segment.column} = {segment.value}: {figures}.")
 
 
 @command(app, "list")

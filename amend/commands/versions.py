@@ -117,8 +117,8 @@ def discard(connection: Connection, model: Name, version: Number, yes: Yes = Fal
     """
 
     def question() -> str:
-        quarantined = connection.client.model(model).counts.quarantined
-        return f"Remove the examples of version {version} of {model}? {quarantined} are in quarantine."
+        quarantined = connection.client.version(model, version).quarantined
+        return f"Remove the {quarantined} quarantined examples of version {version} of {model}?"
 
     confirm(question, yes)
     decision = connection.client.discard(model, version)

@@ -161,6 +161,8 @@ class ColumnDrift(Response, frozen=True, kw_only=True):
     """p-value of a chi-squared test. It does not decide."""
     drifted: bool
     """Whether `psi` exceeds `limit`, with at least 200 rows on each side."""
+    too_few_rows: bool
+    """Whether one side has fewer than 200 rows, so that drift cannot be detected."""
     missing: float
     """Share of the window's rows in which the value is missing."""
     unseen: float
@@ -269,6 +271,8 @@ class Decision(Response, frozen=True, kw_only=True):
     """How far the version can be from a full retrain; null if the policy does not ask for a certificate."""
     gate: Gate | None = None
     """Result of the promotion gate; null for purged versions and for versions from before release 0.3."""
+    quarantined: int
+    """Number of examples in quarantine because the gate rejected this version."""
     cost: Cost
     spec: dict[str, Any]
     """Spec that the version was made with: the parts `input`, `target`, `architecture`, `regularizer` and `loss`,
@@ -326,6 +330,9 @@ class Drift(Response, frozen=True, kw_only=True):
     """Number of columns with a smaller PSI that are not listed."""
     predictions: PredictionDrift | None = None
     """Null if the champion was made for other columns or classes than the model has now."""
+    segments: list[SegmentDrift]
+    """Drift among the rows with each value of the columns in `policy.segments`, the worst first. Values with fewer
+    than 200 rows on either side are left out."""
 
 
 class DriftBin(Response, frozen=True, kw_only=True):
@@ -458,7 +465,7 @@ class Gate(Response, frozen=True, kw_only=True):
     passed: bool | None = None
     """null: the comparison was not possible; `reason` says why."""
     reason: str | None = None
-    """`first_version`, `too_few_rows`, `schema_changed`, `loss_changed` or `version_purged`."""
+    """`first_version`, `too_few_rows`, `schema_changed` or `version_purged`."""
     action: str
     """What a failure leads to. Versions without new examples are never rejected."""
     confirmed: GateComparison | None = None
@@ -490,7 +497,7 @@ class GateComparison(Response, frozen=True, kw_only=True):
     passed: bool | None = None
     """null: the comparison was not possible; `reason` says why."""
     reason: str | None = None
-    """`first_version`, `too_few_rows`, `schema_changed`, `loss_changed` or `version_purged`."""
+    """`first_version`, `too_few_rows`, `schema_changed` or `version_purged`."""
 
 
 class Health(Response, frozen=True, kw_only=True):
@@ -669,6 +676,8 @@ class PredictionDrift(Response, frozen=True, kw_only=True):
     """p-value of a chi-squared test. It does not decide."""
     drifted: bool
     """Whether `psi` exceeds `limit`, with at least 200 rows on each side."""
+    too_few_rows: bool
+    """Whether one side has fewer than 200 rows, so that drift cannot be detected."""
     missing: float
     """Share of the window's rows in which the value is missing."""
     unseen: float
@@ -720,6 +729,10 @@ class QualityWindow(Response, frozen=True, kw_only=True):
     """Metrics of the best constant prediction for these examples."""
     challenger: dict[str, int | float | None] | None = None
     """Metrics of the policy's challenger, if it made predictions."""
+    segments: list[SegmentMetrics]
+    """The champion on the examples with each value of the columns in `policy.segments`, the worst by the gate's
+    metric first. Values with fewer than 30 examples are left out, and so are all of them if the metrics are
+    rounded."""
     alarm: bool
     """Whether the champion's loss was far above its usual loss."""
     rounded: bool
@@ -906,10 +919,40 @@ class SegmentComparison(Response, frozen=True, kw_only=True):
     passed: bool | None = None
     """null: the comparison was not possible; `reason` says why."""
     reason: str | None = None
-    """`first_version`, `too_few_rows`, `schema_changed`, `loss_changed` or `version_purged`."""
+    """`first_version`, `too_few_rows`, `schema_changed` or `version_purged`."""
     column: str
     value: str
     """The value; `(missing)` and `(other)` for missing and unseen values."""
+
+
+class SegmentDrift(Response, frozen=True, kw_only=True):
+    """Drift among the rows that have the same value of a column."""
+
+    column: str
+    value: str
+    """The value; `(missing)` and `(other)` for missing and unseen values."""
+    reference_rows: int
+    window_rows: int
+    drifted: bool
+    """Whether a column or the predictions have drifted within the segment."""
+    drifted_columns: list[str]
+    predictions_drifted: bool
+    worst: str | None = None
+    """Column with the largest PSI."""
+    psi: float
+    """Largest PSI of a column."""
+
+
+class SegmentMetrics(Response, frozen=True, kw_only=True):
+    """Examples of a window with the same value of a column."""
+
+    column: str
+    value: str
+    """The value; `(missing)` and `(other)` for missing and unseen values."""
+    rows: int
+    """Number of examples."""
+    champion: dict[str, float]
+    """Metrics of the champion at that time."""
 
 
 class Side(Response, frozen=True, kw_only=True):
@@ -984,6 +1027,8 @@ class Version(Response, frozen=True, kw_only=True):
     """How far the version can be from a full retrain; null if the policy does not ask for a certificate."""
     gate: Gate | None = None
     """Result of the promotion gate; null for purged versions and for versions from before release 0.3."""
+    quarantined: int
+    """Number of examples in quarantine because the gate rejected this version."""
     cost: Cost
     spec: dict[str, Any]
     """Spec that the version was made with: the parts `input`, `target`, `architecture`, `regularizer` and `loss`,

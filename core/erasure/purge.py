@@ -10,8 +10,8 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
 from core.clock import now
-from core.database import Database, rows_changed
-from core.erasure.queries import must_be_purged
+from core.database import Database
+from core.erasure.queries import count_examples, must_be_purged
 from core.erasure.receipt_text import Trace, describe_cleanup
 from core.ledger import labels, pending, quarantine
 from core.ledger.queries import batched
@@ -45,16 +45,16 @@ def purge_versions(session: Session, model: Model, part: Part) -> None:
 
 
 def delete_examples(session: Session, model: Model, positions: Sequence[int]) -> int:
-    """Delete examples by position; returns how many."""
+    """Delete examples by position; returns how many different ones there were."""
     model_id = model.id
     quarantine.release(session, model, positions)
     forget_report(session, model_id)
     if count_sampled(session, model_id, positions):  # the adaptation replaces it, if there was one
         session.execute(delete(HoldoutSample).where(HoldoutSample.model_id == model_id))
-    count = 0
+    count = count_examples(session, model_id, positions)
     labels.forget_predictions(session, model_id, positions)
     for some in batched(positions):
-        count += rows_changed(session, delete(Example).where(Example.model_id == model_id, Example.position.in_(some)))
+        session.execute(delete(Example).where(Example.model_id == model_id, Example.position.in_(some)))
     return count
 
 

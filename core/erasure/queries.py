@@ -179,6 +179,19 @@ def positions_of(session: Session, subject: bytes | None, model_id: int, in_forc
     return sorted(session.scalars(query.where(Example.removed.is_(None)) if in_force else query))
 
 
+def count_examples(session: Session, model_id: int, positions: Iterable[int]) -> int:
+    """How many different examples are stored at some positions.
+
+    An example may be stored more than once, because it returned into force or was corrected; of others, only the
+    position is left.
+    """
+    ids: set[str] = set()
+    for some in batched(sorted(positions)):
+        stored = select(Example.id).where(Example.model_id == model_id, Example.position.in_(some), HAS_CONTENT)
+        ids.update(session.scalars(stored))
+    return len(ids)
+
+
 def model_ids_of(session: Session, subjects: Iterable[bytes | None]) -> list[int]:
     """Ids of the models that have examples of the given people, in the order in which they are locked."""
     found: set[int] = set()

@@ -66,6 +66,9 @@ def write_statement(models: Sequence[ModelReport]) -> str:
     where = "1 model" if len(models) == 1 else f"{len(models)} models"
     were = "was" if count == 1 else "were"
     text = f"{examples} about this person {were} forgotten by {where} and deleted; {their} absence was verified."
+    if not count:  # they were removed and deleted before the request
+        text = f"The content of the examples about this person had already been deleted from {where}; the remaining "
+        text += "references to them were deleted, and their absence was verified."
     if unbounded := sum(lacks_bound(model) for model in models):
         networks = (
             "1 of them is a network that was" if unbounded == 1 else f"{unbounded} of them are networks that were"

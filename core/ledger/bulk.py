@@ -245,9 +245,28 @@ def select_at(
 
     The condition must not restrict positions: SQLite would then scan all rows that satisfy it.
     """
+    return to_rows(look_up(session, model_id, positions, columns_to_read(dtype), where, parameters), dtype)
+
+
+def select_with_subjects(
+    session: Session, model_id: int, positions: Sequence[int], where: str, parameters: Parameters, dtype: str | None
+) -> tuple[Rows, dict[int, bytes]]:
+    """The same rows, and by position the subjects of those that have one."""
+    rows = look_up(session, model_id, positions, f"{columns_to_read(dtype)}, subject", where, parameters)
+    return to_rows(rows, dtype), {row[0]: row[-1] for row in rows if row[-1] is not None}
+
+
+def subjects_at(session: Session, model_id: int, positions: Sequence[int]) -> list[tuple[int, bytes]]:
+    """The positions and subjects of the rows at the given distinct positions that have one."""
+    return look_up(session, model_id, positions, "position, subject", "subject IS NOT NULL", {})
+
+
+def look_up(
+    session: Session, model_id: int, positions: Sequence[int], columns: str, where: str, parameters: Parameters
+) -> list[Any]:
     connection = session.connection()
     values: dict[str, Any] = {**parameters, "model": model_id}
-    query = f"SELECT {columns_to_read(dtype)} FROM examples WHERE model_id = :model AND {where} AND position"
+    query = f"SELECT {columns} FROM examples WHERE model_id = :model AND {where} AND position"
     if connection.dialect.name == "sqlite":
         listed = ", ".join(str(int(position)) for position in positions)
         query = f"{query} IN ({listed})"
@@ -257,7 +276,7 @@ def select_at(
         query = f"SELECT one.* FROM unnest(CAST(:wanted AS BIGINT[])) AS wanted(at), LATERAL ({one}) AS one"
         values["wanted"] = list(positions)
     with sqlalchemy_errors(connection):
-        return to_rows(run(connection, query, values).fetchall(), dtype)
+        return list(run(connection, query, values).fetchall())
 
 
 def positions(session: Session, where: str, parameters: Parameters) -> NDArray[np.int64]:

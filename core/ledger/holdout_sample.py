@@ -69,13 +69,17 @@ class SampledRows(LedgerRows):
 
     def __init__(self, database: Database, model_id: int, spec: Spec, at: int, rows: Positions) -> None:
         self.positions = rows[rows <= at]  # the span selects a range of these
+        self.subjects: dict[int, bytes] = {}
+        """By position: the subjects of the rows that were read, where they have one."""
         super().__init__(database, model_id, spec, at, range(len(self.positions)))
 
     def __iter__(self) -> Iterator[Examples]:
         where, values = f"{NOT_REMOVED} AND {HAS_CONTENT}", {"at": self.at}
         for positions in batched(self.positions[self.span.start : self.span.stop].tolist(), self.layout.chunk):
             with self.database.read() as session:
-                rows = bulk.select_at(session, self.model_id, positions, where, values, self.layout.stored_dtype)
+                dtype = self.layout.stored_dtype
+                rows, found = bulk.select_with_subjects(session, self.model_id, positions, where, values, dtype)
+            self.subjects.update(found)
             if len(rows):
                 yield self.layout.examples(rows)
 

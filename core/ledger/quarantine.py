@@ -58,7 +58,10 @@ def accept(session: Session, model: Model, version: int, excluded: Collection[by
         found = found.where(or_(Example.subject.is_(None), Example.subject.not_in(excluded)))
     rows = list(session.scalars(found))
     release(session, model, rows)
-    return len(restore(session, model, rows))
+    count = len(restore(session, model, rows))
+    model.removed_count -= count  # they are in force again
+    session.flush()
+    return count
 
 
 def discard(session: Session, model: Model, version: int) -> int:
@@ -83,5 +86,7 @@ def release_matching(session: Session, model: Model, selected: ColumnElement[boo
 
 def quarantined_versions(session: Session, model: Model) -> dict[int, int]:
     """How many examples are in quarantine, by the number of the rejected version."""
+    if not model.quarantined_count:
+        return {}
     counts = select(Example.quarantine, func.count()).where(is_quarantined(model)).group_by(Example.quarantine)
     return {number: count for number, count in session.execute(counts) if number is not None}

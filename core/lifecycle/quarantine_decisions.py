@@ -40,7 +40,7 @@ def accept(session: Session, model: Model, version: Version, by: str, request_id
     excluded = [subject for subject in session.scalars(asked) if subject is not None]
     count = quarantine.accept(session, model, version.number, excluded)
     if count:
-        model.accepted_position = model.head
+        model.accepted_position, model.accepted_by = model.head, by
     # a rejected retrain has no parent and no examples of its own: it is current unless the tip covers more changes
     tip = tip_of(session, model)
     latest = version.parent == model.tip or (not count and (tip is None or tip.position <= version.position))

@@ -1,7 +1,7 @@
 """Deleting examples that were removed, once no job and no version needs them. The job `erase` does it on its way."""
 
 import sqlalchemy as sa
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
 from core.database import rows_changed
@@ -10,24 +10,33 @@ from core.ledger.restrictions import restricted_positions
 from core.tables.jobs import JobKind
 from core.tables.ledger import HAS_CONTENT, Example
 from core.tables.models import Model
+from core.tables.quality import QualityWindow
 from core.tables.versions import Version, VersionState
 
 
 def purge_removed(session: Session, model: Model) -> int:
     """Delete the removed examples that neither the champion nor the tip depends on; returns how many.
 
-    If an older version was trained on an example of a person, the hash of the person and the positions are kept: they
-    identify the versions to purge if the person requests erasure.
+    If an older version was trained on an example of a person, or exact scores of it are stored, the hash of the person
+    and the positions are kept: they identify the versions to purge, and the scores to delete, if the person requests
+    erasure.
     """
     unneeded = select_unneeded(session, model)
     if unneeded is None:
         return 0
-    known = sa.exists().where(
+    trained = sa.exists().where(
         Version.model_id == model.id,
         Version.state != VersionState.PURGED,
         Version.position >= Example.position,
         Version.position < Example.removed,
     )
+    scored = sa.exists().where(
+        QualityWindow.model_id == model.id,
+        QualityWindow.rounded.is_(False),
+        QualityWindow.first_position <= Example.position,
+        QualityWindow.last_position >= Example.position,
+    )
+    known = sa.or_(trained, scored)
     kept = (unneeded, Example.subject.is_not(None), known)
     nothing = {"x": b"", "y": 0.0, "id": "", "weight": None, "time": None, "source": None, "unseen": None}
     blank = update(Example).where(*kept, HAS_CONTENT).values(nothing)
@@ -48,10 +57,14 @@ def select_unneeded(session: Session, model: Model) -> sa.ColumnElement[bool] | 
     if has_unfinished(session, model.id, JobKind.ADAPT, JobKind.RETRAIN):
         return None
     numbers = [number for number in (model.champion, model.tip) if number]
-    serving = select(func.min(Version.position)).where(Version.model_id == model.id, Version.number.in_(numbers))
-    position: int | None = session.scalar(serving) if numbers else None
-    removed = Example.removed <= (model.head if position is None else position)
+    serving = select(Version.position).where(Version.model_id == model.id, Version.number.in_(numbers))
+    # a version was not trained on an example that was removed before its position, or that was added after it
+    free = [sa.or_(Example.removed <= at, Example.position > at) for at in session.scalars(serving)]
     restricted = restricted_positions(session, model.id)
     return sa.and_(
-        Example.model_id == model.id, removed, Example.quarantine.is_(None), Example.position.not_in(restricted)
+        Example.model_id == model.id,
+        Example.removed.is_not(None),
+        *free,
+        Example.quarantine.is_(None),
+        Example.position.not_in(restricted),
     )

@@ -179,8 +179,8 @@ class Policy(Strict):
     segments: list[Annotated[str, Field(min_length=1, max_length=200)]] = Field(
         [],
         max_length=5,
-        description="Category or boolean columns of a table. The promotion gate also judges versions separately for "
-        "each of their values.",
+        description="Category or boolean columns of a table. The promotion gate, the quality report and drift also "
+        "judge each of their values separately.",
         examples=[["country"]],
     )
     headline: Headline | None = Field(

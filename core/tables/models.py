@@ -56,6 +56,8 @@ class Model(Base):
     """The position up to which the tip needs no adaptation, although it is older: all later changes cancel out."""
     accepted_position: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
     """The head when a person last accepted a batch: the version that covers it becomes `confirmed`."""
+    accepted_by: Mapped[str | None] = mapped_column(String(20))
+    """Id of the key that accepted it: the version that covers it is promoted in this person's name."""
     quarantined_count: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
     pending_count: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
     """Number of examples without a label, except those that an erasure request restricts."""

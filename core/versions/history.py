@@ -52,8 +52,12 @@ class VersionDraft:
 
     @property
     def rejected(self) -> bool:
-        """Whether the version failed the gate and must not become the tip."""
-        return self.gate is not None and self.gate["passed"] is False and self.gate["action"] == "reject"
+        """Whether the version must not become the tip: it failed the gate, or a change of the target left nothing to
+        judge its new examples by."""
+        if self.gate is None or self.gate["action"] != "reject":
+            return False
+        unjudged = self.gate["passed"] is None and self.gate.get("reason") == "schema_changed"
+        return self.gate["passed"] is False or unjudged
 
 
 def record(

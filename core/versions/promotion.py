@@ -110,8 +110,8 @@ def set_tip(model: Model, version: Version) -> None:
 
 
 def is_incomparable(version: Version) -> bool:
-    """Whether a requested change of columns, classes or loss left nothing to compare the version with."""
-    return version.gate is not None and version.gate.get("reason") in ("schema_changed", "loss_changed")
+    """Whether a requested change of the target left nothing to compare the version with."""
+    return version.gate is not None and version.gate.get("reason") == "schema_changed"
 
 
 def promote(session: Session, model: Model, version: Version, by: str) -> Promotion:

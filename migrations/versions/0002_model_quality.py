@@ -38,6 +38,7 @@ def upgrade() -> None:
     op.add_column("models", sa.Column("scored_position", BIG, nullable=False, server_default="0"))
     for count in ("covered_position", "accepted_position", "quarantined_count", "pending_count"):
         op.add_column("models", sa.Column(count, BIG, nullable=False, server_default="0"))
+    op.add_column("models", sa.Column("accepted_by", sa.String(length=20), nullable=True))
     # what a model learnt before the upgrade was never scored, and its champion is where the gate begins
     op.execute(sa.text("UPDATE models SET scored_position = head, confirmed = champion"))
     op.add_column("versions", sa.Column("gate", JSON, nullable=True))
@@ -92,11 +93,12 @@ def upgrade() -> None:
         sa.Column("first_position", BIG, nullable=False),
         sa.Column("last_position", BIG, nullable=False),
         sa.Column("rows", sa.Integer(), nullable=False),
+        sa.Column("weight", sa.Double(), nullable=False),
+        sa.Column("heaviest", sa.Double(), nullable=False),
         sa.Column("champion", sa.Integer(), nullable=False),
         sa.Column("frozen", sa.Integer(), nullable=True),
         sa.Column("challenger", sa.Integer(), nullable=True),
         sa.Column("metrics", JSON, nullable=False),
-        sa.Column("segments", JSON, nullable=True),
         sa.Column("scores", sa.LargeBinary(), nullable=True),
         sa.Column("alarm", sa.Boolean(), nullable=False),
         sa.Column("rounded", sa.Boolean(), nullable=False),
@@ -130,6 +132,7 @@ def downgrade() -> None:
         "pending_count",
         "quarantined_count",
         "accepted_position",
+        "accepted_by",
         "covered_position",
         "scored_position",
         "confirmed",

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from core.errors import Forbidden
 from core.kprior import State
+from core.ledger.quarantine import quarantined_versions
 from core.ledger.specs import spec_at, specs_at
 from core.lifecycle import quarantine_decisions
 from core.lifecycle.quarantine_decisions import Decision
@@ -56,7 +57,8 @@ def first_of_page(after: str | None) -> int:
 def with_spec(session: Session, model: Model, version: Version, context: Context) -> VersionResponse:
     url = version_page(context.settings.mlflow_pages, model.name, version.mlflow)
     spec = spec_at(session, model.id, model.spec, version.position)
-    return of_version(version, spec, url, policy_of(model).headline)
+    quarantined = quarantined_versions(session, model).get(version.number, 0)
+    return of_version(version, spec, url, policy_of(model).headline, quarantined)
 
 
 @router.get("/versions", response_model=Page[VersionResponse], responses=problem_responses(404))
@@ -69,9 +71,11 @@ def list_versions(
         rows = page_versions(session, model.id, first_of_page(after), limit + 1)
         specs = specs_at(session, model.id, model.spec, [row.position for row in rows])
         pages, headline = context.settings.mlflow_pages, policy_of(model).headline
+        quarantined = quarantined_versions(session, model)
 
         def describe(row: Version) -> VersionResponse:
-            return of_version(row, specs[row.position], version_page(pages, name, row.mlflow), headline)
+            url = version_page(pages, name, row.mlflow)
+            return of_version(row, specs[row.position], url, headline, quarantined.get(row.number, 0))
 
         return page_of(rows, limit, describe, lambda row: row.number)
 

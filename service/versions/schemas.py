@@ -47,6 +47,8 @@ class VersionResponse(ResponseModel):
     """How far the version can be from a full retrain; null if the policy does not ask for a certificate."""
     gate: GateDocument | None
     """Result of the promotion gate; null for purged versions and for versions from before release 0.3."""
+    quarantined: int
+    """Number of examples in quarantine because the gate rejected this version."""
     cost: CostDocument
     # not `SpecSchema`: validating a thousand columns again for each version of a page would take longer than all else
     spec: dict[str, object]
@@ -113,12 +115,15 @@ def of_spec(spec: Spec) -> dict[str, object]:
     return {**spec, "loss": loss_of(spec)}
 
 
-def of_version(version: Version, spec: Spec, url: str | None, headline: str | None) -> VersionResponse:
-    own = VersionResponse.model_fields.keys() - {"version", "headline", "spec", "sha256", "mlflow"}
+def of_version(
+    version: Version, spec: Spec, url: str | None, headline: str | None, quarantined: int
+) -> VersionResponse:
+    own = VersionResponse.model_fields.keys() - {"version", "headline", "quarantined", "spec", "sha256", "mlflow"}
     values: dict[str, Any] = {name: getattr(version, name) for name in own}
     return VersionResponse(
         version=version.number,
         headline=main_metric(version.metrics, headline),
+        quarantined=quarantined,
         spec=of_spec(spec),
         sha256=version.sha256 or None,
         mlflow=None if version.mlflow is None else {**version.mlflow, "url": url},

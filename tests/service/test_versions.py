@@ -58,6 +58,7 @@ def test_a_version_is_returned_completely(stack: Stack, api: httpx.Client) -> No
         "metrics": {"loss": 0.5},
         "certificate": None,
         "gate": None,
+        "quarantined": 0,
         "headline": "loss",
         "spec": {
             "input": {"kind": "vector", "dim": 2},

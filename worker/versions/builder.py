@@ -184,7 +184,7 @@ def complete_draft(
     if isinstance(holdout, SampledRows):  # too large for memory
         holdout = Reading(attempt, holdout, attempt.progress_within(0.9, 0.95), "Evaluating on the holdout")
     states = [result.state] if before is None else [result.state, before]
-    ours, *frozen = evaluate(states, holdout, MetricOptions.of(snapshot.policy))
+    ours, *frozen = snapshot.evaluate(states, holdout)
     kind = VersionKind.TRAINED if method in ("retrain", "imported") else VersionKind.ADAPTED
     parent = snapshot.tip if kind is VersionKind.ADAPTED else None
     evaluation = ours.chart_data()

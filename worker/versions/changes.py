@@ -74,7 +74,7 @@ def changes_since(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) ->
         with cost.timed():
             parent, memory = follow_schema(snapshot, change, tip, parent, memory, added)
     else:
-        measure_new_columns(snapshot, tip, parent, added)
+        parent = measure_new_columns(snapshot, tip, parent, added)
     if snapshot.erasing or (snapshot.removal and count_rows(removed)):
         cost.data_passes += bool(parent.predictor.encoder.state_dict())
         reading = Reading(attempt, snapshot.in_force(), attempt.progress_within(0.02, 0.05), "Reading the examples")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 from torch import Tensor
 
@@ -14,11 +17,14 @@ from core.kprior.data.conversion import same_schema
 from core.kprior.model.spec import Spec
 from core.kprior.solvers import Watch
 from core.ledger import passes
-from core.ledger.holdout_sample import sample_holdout, sample_training
+from core.ledger.holdout_sample import SampledRows, sample_holdout, sample_training
 from core.ledger.specs import spec_at
 from core.models.engine_options import memory_policy, removal_promise, solver_options
 from core.models.policy import Policy, policy_of
 from core.models.training import training_of
+from core.quality.evaluation import Evaluation, evaluate
+from core.quality.scored_rows import MetricOptions, ScoredRows
+from core.quality.scoring import score
 from core.tables.models import Model
 from core.tables.versions import Version
 from core.versions.erased_examples import made_after_request, open_parts
@@ -88,8 +94,43 @@ class ModelSnapshot:
     @cached_property
     def holdout(self) -> Data:
         """The examples for evaluation: a sample of the holdout, the same for all versions."""
+        return passes.load_if_small(self._sampled)
+
+    @cached_property
+    def _sampled(self) -> SampledRows:
         max_rows = self.policy.evaluation.rows
-        return passes.load_if_small(sample_holdout(self.context.database, self.model_id, self.spec, self.at, max_rows))
+        return sample_holdout(self.context.database, self.model_id, self.spec, self.at, max_rows)
+
+    @cached_property
+    def holdout_positions(self) -> NDArray[np.int64]:
+        """(n,) the positions of the holdout's rows, ascending."""
+        chunks = [chunk.key.numpy() for chunk in self.holdout]
+        return np.concatenate(chunks) if chunks else np.zeros(0, np.int64)
+
+    @cached_property
+    def holdout_subjects(self) -> dict[int, bytes]:
+        """The subjects of the holdout's rows by position, where they have one. They were read with the rows."""
+        _ = self.holdout_positions
+        return self._sampled.subjects
+
+    def evaluate(self, states: Sequence[State], holdout: Data) -> list[Evaluation]:
+        """Evaluate versions on the holdout, in one pass. Their predictions are kept for the gate."""
+        found = evaluate(states, holdout, MetricOptions.of(self.policy))
+        self._predictions.extend((evaluation.state, evaluation.rows) for evaluation in found)
+        return found
+
+    def predict_holdout(self, state: State) -> ScoredRows:
+        """What a version predicts for the rows of the holdout, in order; computed once."""
+        for known, rows in self._predictions:
+            if known is state:
+                return rows
+        _, (rows,) = score([state], self.holdout, MetricOptions.of(self.policy))
+        self._predictions.append((state, rows))
+        return rows
+
+    @cached_property
+    def _predictions(self) -> list[tuple[State, ScoredRows]]:
+        return []
 
     @property
     def training_sample(self) -> Data:
@@ -107,7 +148,19 @@ class ModelSnapshot:
         return watch
 
     def load(self, version: Version) -> State:
-        """A version's state, on the device of this process. Raises Unadaptable if its file is missing or damaged."""
+        """A version's state, on the device of this process; read once, and not to be changed.
+
+        Raises Unadaptable if its file is missing or damaged.
+        """
+        if version.number not in self._states:
+            self._states[version.number] = self._read(version)
+        return self._states[version.number]
+
+    @cached_property
+    def _states(self) -> dict[int, State]:
+        return {}
+
+    def _read(self, version: Version) -> State:
         try:
             return State.from_bytes(self.context.store.get(version.file, version.sha256), self.context.device)
         except (NotFound, StateError) as error:

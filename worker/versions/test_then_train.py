@@ -16,9 +16,11 @@ from core.ledger import passes
 from core.ledger.batch import to_times
 from core.quality import queries
 from core.quality.batch_alarm import ALARM_WINDOWS, is_suspicious
+from core.quality.clusters import cluster
 from core.quality.estimates import estimate
 from core.quality.scored_rows import MetricOptions, ScoredRows
 from core.quality.scoring import overlay, score, score_means
+from core.quality.segments import name_rows
 from core.quality.windows import Scores, split_by_hour
 from core.tables.ledger import RecordedPrediction
 from core.tables.models import Model
@@ -73,9 +75,8 @@ def score_new_examples(snapshot: ModelSnapshot) -> NewExamplesScored:
     added = [
         passes.read_added(database, snapshot.model_id, snapshot.spec, since, until, part) for part in (False, True)
     ]
-    positions, scored = score(
-        list(states.values()), [chunk for part in added for chunk in part], MetricOptions(snapshot.policy.threshold)
-    )
+    data = [chunk for part in added for chunk in part]
+    positions, scored = score(list(states.values()), data, MetricOptions(snapshot.policy.threshold))
     new = np.zeros(len(positions), bool)
     for start, end, _ in spans:
         new |= (positions >= start) & (positions <= end)
@@ -92,7 +93,9 @@ def score_new_examples(snapshot: ModelSnapshot) -> NewExamplesScored:
     contestants["champion"] = rows
     challenged, challengers = use_recorded("challenger", positions[new], rows, recorded, snapshot, state)
     clusters = cluster(positions[new], details.subject)
-    scores = Scores(rows.target, positions[new], rows.y, rows.weight, clusters, contestants)
+    names = name_rows(snapshot.spec, snapshot.policy.segments, (chunk.x for chunk in data))
+    segments = {column: values[new] for column, values in names.items()}
+    scores = Scores(rows.target, positions[new], rows.y, rows.weight, clusters, contestants, segments)
     alarm = is_suspicious(estimate(rows, "loss", np.unique(clusters, return_inverse=True)[1]), len(rows), usual)
     times = moments(positions[new], details.time, spans)
     windows = []
@@ -153,12 +156,6 @@ def load(snapshot: ModelSnapshot, version: Version | None) -> State | None:
     return state if state is not None and snapshot.has_schema_of(state) else None
 
 
-def cluster(positions: NDArray[np.int64], subjects: dict[int, bytes]) -> NDArray[np.int64]:
-    """A number for each row: the same for all rows of a subject, in every job, and its own for a row without one."""
-    keys = {position: int.from_bytes(subject[:8], "big") >> 1 for position, subject in subjects.items()}
-    return np.array([keys.get(position, -position) for position in positions.tolist()], np.int64)
-
-
 def moments(
     positions: NDArray[np.int64], times: dict[int, datetime], spans: list[tuple[int, int, datetime]]
 ) -> NDArray[np.datetime64]:
@@ -180,6 +177,8 @@ def make_window(
         first_position=int(scores.position.min()),
         last_position=int(scores.position.max()),
         rows=len(scores),
+        weight=float(scores.weight.sum()),
+        heaviest=scores.largest_share(),
         champion=champion,
         frozen=frozen.number if frozen is not None and "frozen" in scores.contestants else None,
         metrics=scores.metrics(),

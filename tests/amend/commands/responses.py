@@ -43,7 +43,7 @@ def version(number: int, **more: Any) -> dict[str, Any]:
     cost = {"backward_passes": 1.0, "data_passes": 1.0, "seconds": 0.5}
     memory = {"size": 10, "fraction": 0.1}
     rest = {"method": "kprior", "metrics": {}, "certificate": None, "sha256": None, "mlflow": None, "created_at": AT}
-    rest |= {"spec": {}}
+    rest |= {"spec": {}, "quarantined": 0}
     return {**kind, **rest, "memory": memory, "cost": cost, **more}
 
 

@@ -40,6 +40,13 @@ def test_coefficients_are_listed_by_name(stand_in: StandIn) -> None:
     assert "no" in stand_in.run("versions", "coefficients", "churn", "7").stdout.split()
 
 
+def test_discard_asks_with_the_number_of_this_versions_examples(stand_in: StandIn) -> None:
+    stand_in.answer({**version(7), "quarantined": 12})
+    asked = stand_in.run("versions", "discard", "churn", "7", stdin="n\n")
+    assert "Remove the 12 quarantined examples of version 7 of churn?" in asked.stderr
+    assert (asked.exit_code, [one.path for one in stand_in.asked]) == (1, ["/v1/models/churn/versions/7"])
+
+
 def test_the_champion_can_be_named(stand_in: StandIn) -> None:
     led = {**MODEL, "champion": 7}
     stand_in.answer(led, b"weights", led, version(7), MODEL)

@@ -45,7 +45,6 @@ def test_every_column_that_can_hold_bytes_of_a_person_is_known() -> None:
         # predictions row by row, deleted with the version that made them; then rounded metrics of ten rows or more
         "quality_windows.scores",
         "quality_windows.metrics",
-        "quality_windows.segments",
         "drift_reports.report",
         "drift_reports.drifted",  # names of columns
         "erasures.subject",
