@@ -55,7 +55,7 @@ def test_quarantined_examples_leave_training_and_holdout(database: Database, mod
     with database.read() as session:
         last = session.scalars(select(Change).where(Change.model_id == model.id).order_by(Change.last)).all()[-1]
         assert (last.kind, last.first, last.last) == (ChangeKind.QUARANTINED, 10, 14)
-        assert quarantined_versions(session, model) == {7: 5}
+        assert quarantined_versions(session, session.get_one(Model, model.id)) == {7: 5}
 
 
 def test_sending_a_quarantined_batch_again_does_not_put_it_into_force(database: Database, model: Model) -> None:
