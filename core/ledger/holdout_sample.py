@@ -67,14 +67,26 @@ class Sample:
 class SampledRows(LedgerRows):
     """The rows of a sample that are in force at a position, read chunk by chunk on every iteration."""
 
+    WHERE = f"{NOT_REMOVED} AND {HAS_CONTENT}"
+
     def __init__(self, database: Database, model_id: int, spec: Spec, at: int, rows: Positions) -> None:
         self.positions = rows[rows <= at]  # the span selects a range of these
         self.subjects: dict[int, bytes] = {}
         """By position: the subjects of the rows that were read, where they have one."""
         super().__init__(database, model_id, spec, at, range(len(self.positions)))
 
+    def outline(self) -> tuple[Positions, dict[int, bytes]]:
+        """The positions of all rows, ascending, and the subjects of those that have one; their inputs are not read."""
+        found: list[tuple[int, bytes | None]] = []
+        for positions in batched(self.positions.tolist()):
+            with self.database.read() as session:
+                columns, values = "position, subject", {"at": self.at}
+                found += bulk.look_up(session, self.model_id, positions, columns, self.WHERE, values)
+        subjects = {position: subject for position, subject in found if subject is not None}
+        return np.sort(np.array([position for position, _ in found], np.int64)), subjects
+
     def __iter__(self) -> Iterator[Examples]:
-        where, values = f"{NOT_REMOVED} AND {HAS_CONTENT}", {"at": self.at}
+        where, values = self.WHERE, {"at": self.at}
         for positions in batched(self.positions[self.span.start : self.span.stop].tolist(), self.layout.chunk):
             with self.database.read() as session:
                 dtype = self.layout.stored_dtype

@@ -1,7 +1,7 @@
 """Deleting examples that were removed, once no job and no version needs them. The job `erase` does it on its way."""
 
 import sqlalchemy as sa
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
 from core.database import rows_changed
@@ -30,13 +30,10 @@ def purge_removed(session: Session, model: Model) -> int:
         Version.position >= Example.position,
         Version.position < Example.removed,
     )
-    scored = sa.exists().where(
-        QualityWindow.model_id == model.id,
-        QualityWindow.rounded.is_(False),
-        QualityWindow.first_position <= Example.position,
-        QualityWindow.last_position >= Example.position,
-    )
-    known = sa.or_(trained, scored)
+    # one range for all windows: a condition for each of them would take long in a long history
+    ends = select(func.min(QualityWindow.first_position), func.max(QualityWindow.last_position))
+    first, last = session.execute(ends.where(QualityWindow.model_id == model.id, ~QualityWindow.rounded)).one()
+    known = trained if first is None else sa.or_(trained, Example.position.between(first, last))
     kept = (unneeded, Example.subject.is_not(None), known)
     nothing = {"x": b"", "y": 0.0, "id": "", "weight": None, "time": None, "source": None, "unseen": None}
     blank = update(Example).where(*kept, HAS_CONTENT).values(nothing)

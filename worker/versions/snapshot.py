@@ -101,17 +101,22 @@ class ModelSnapshot:
         max_rows = self.policy.evaluation.rows
         return sample_holdout(self.context.database, self.model_id, self.spec, self.at, max_rows)
 
-    @cached_property
+    @property
     def holdout_positions(self) -> NDArray[np.int64]:
         """(n,) the positions of the holdout's rows, ascending."""
-        chunks = [chunk.key.numpy() for chunk in self.holdout]
-        return np.concatenate(chunks) if chunks else np.zeros(0, np.int64)
+        return self._outline[0]
+
+    @property
+    def holdout_subjects(self) -> dict[int, bytes]:
+        """The subjects of the holdout's rows by position, where they have one."""
+        return self._outline[1]
 
     @cached_property
-    def holdout_subjects(self) -> dict[int, bytes]:
-        """The subjects of the holdout's rows by position, where they have one. They were read with the rows."""
-        _ = self.holdout_positions
-        return self._sampled.subjects
+    def _outline(self) -> tuple[NDArray[np.int64], dict[int, bytes]]:
+        if self.holdout is self._sampled:  # too large for memory
+            return self._sampled.outline()
+        keys = [chunk.key.numpy() for chunk in self.holdout]
+        return np.concatenate(keys) if keys else np.zeros(0, np.int64), self._sampled.subjects
 
     def evaluate(self, states: Sequence[State], holdout: Data) -> list[Evaluation]:
         """Evaluate versions on the holdout, in one pass. Their predictions are kept for the gate."""
