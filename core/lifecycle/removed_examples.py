@@ -10,7 +10,8 @@ from core.ledger.restrictions import restricted_positions
 from core.tables.jobs import JobKind
 from core.tables.ledger import HAS_CONTENT, Example
 from core.tables.models import Model
-from core.tables.versions import Version, VersionState
+from core.tables.versions import Version
+from core.versions.purging import has_figures
 
 
 def purge_removed(session: Session, model: Model) -> int:
@@ -24,7 +25,7 @@ def purge_removed(session: Session, model: Model) -> int:
         return 0
     known = sa.exists().where(
         Version.model_id == model.id,
-        Version.state != VersionState.PURGED,
+        has_figures(),
         Version.position >= Example.position,
         Version.position < Example.removed,
     )

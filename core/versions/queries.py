@@ -10,7 +10,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session, load_only
 from core.errors import NotFound
 from core.tables.models import Model
 from core.tables.quality import DriftReport
-from core.tables.versions import Comparison, Promotion, Version, VersionKind, VersionState
+from core.tables.versions import FIRST, Comparison, Promotion, Version, VersionKind, VersionState
 
 IS_PURGED = Version.state == VersionState.PURGED
 MAX_NUMBER = 2**31 - 1
@@ -44,6 +44,13 @@ def find_version(session: Session, model: Model, number: int) -> Version:
 def newest_number(session: Session, model_id: int) -> int:
     """The number of a model's newest version; 0 if there is none."""
     return session.scalar(select(func.max(Version.number)).where(Version.model_id == model_id)) or 0
+
+
+def first_served(session: Session, model_id: int, since: int = FIRST) -> Version | None:
+    """The oldest version from the number `since` on that was promoted and is not purged."""
+    served = (VersionState.SUPERSEDED, VersionState.CHAMPION)
+    query = select(Version).where(Version.model_id == model_id, Version.number >= since, Version.state.in_(served))
+    return session.scalar(query.order_by(Version.number).limit(1))
 
 
 def last_trained(session: Session, model_id: int) -> Version | None:
