@@ -25,7 +25,7 @@ from core.versions.purging import purge_weights
 from core.versions.queries import first_served, newest_number, tip_of
 
 MODELS_PER_TICK = 100
-VERSIONS_PER_TRANSACTION = 20
+VERSIONS_PER_TRANSACTION = 100
 """Limits per tick, so that the rest of the tick does not wait for long. What is left is purged at the next tick."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -115,8 +115,8 @@ def find_needed(session: Session, model: Model, policy: Policy, versions: Sequen
     frozen = first_served(session, model.id)  # test-then-train scores it if the first version is purged
     confirmed = first_served(session, model.id, model.confirmed or FIRST)
     trained = [version for version in versions if version.kind is VersionKind.TRAINED]
-    adapted = [version for version in versions if version.kind is VersionKind.ADAPTED]
-    candidates = [version.number for version in adapted if version.state is VersionState.CANDIDATE]
+    newer = [v for v in versions if v.number > (model.champion or 0) and v.kind is VersionKind.ADAPTED]
+    candidates = [version.number for version in newer if version.state is VersionState.CANDIDATE]
     undecided = quarantined_versions(session, model)
     # a rejected version without examples in quarantine can still be accepted while the tip is not ahead of it
     rejected = [v for v in versions if v.state is VersionState.REJECTED and (tip is None or v.position >= tip.position)]
