@@ -67,12 +67,21 @@ class Sample:
 class SampledRows(LedgerRows):
     """The rows of a sample that are in force at a position, read chunk by chunk on every iteration."""
 
-    def __init__(self, database: Database, model_id: int, spec: Spec, at: int, rows: Positions) -> None:
+    def __init__(
+        self,
+        database: Database,
+        model_id: int,
+        spec: Spec,
+        at: int,
+        rows: Positions,
+        removals_position: int | None = None,
+    ) -> None:
         self.positions = rows[rows <= at]  # the span selects a range of these
         super().__init__(database, model_id, spec, at, range(len(self.positions)))
+        self.removals_position = max(at, removals_position or at)
 
     def __iter__(self) -> Iterator[Examples]:
-        where, values = f"{NOT_REMOVED} AND {HAS_CONTENT}", {"at": self.at}
+        where, values = f"{NOT_REMOVED} AND {HAS_CONTENT}", {"at": self.removals_position}
         for positions in batched(self.positions[self.span.start : self.span.stop].tolist(), self.layout.chunk):
             with self.database.read() as session:
                 rows = bulk.select_at(session, self.model_id, positions, where, values, self.layout.stored_dtype)
@@ -86,9 +95,12 @@ def hashes_of(rows: Positions) -> NDArray[np.float64]:
     return hashes
 
 
-def sample_holdout(database: Database, model_id: int, spec: Spec, at: int, size: int) -> SampledRows:
-    """The holdout rows on which a version at a position is evaluated."""
-    return SampledRows(database, model_id, spec, at, update_sample(database, model_id, at, size).rows)
+def sample_holdout(
+    database: Database, model_id: int, spec: Spec, at: int, size: int, removals_position: int | None = None
+) -> SampledRows:
+    """The holdout rows on which a version at a position is evaluated, without those removed until another position."""
+    sample = update_sample(database, model_id, removals_position or at, size)
+    return SampledRows(database, model_id, spec, at, sample.rows, removals_position)
 
 
 def sample_training(database: Database, model_id: int, spec: Spec, at: int, size: int) -> SampledRows:

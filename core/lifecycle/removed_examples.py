@@ -27,7 +27,7 @@ def purge_removed(session: Session, model: Model) -> int:
         Version.model_id == model.id,
         has_figures(),
         Version.position >= Example.position,
-        Version.position < Example.removed,
+        Version.removals_position < Example.removed,
     )
     kept = (unneeded, Example.subject.is_not(None), known)
     blank = update(Example).where(*kept, HAS_CONTENT).values(x=b"", y=0.0, id="", weight=None, time=None, source=None)
@@ -45,10 +45,11 @@ def has_removed_examples(session: Session, model: Model) -> bool:
 
 def select_unneeded(session: Session, model: Model) -> sa.ColumnElement[bool] | None:
     """Condition on removed examples that are no longer needed; None while a job may be reading them."""
-    if has_unfinished(session, model.id, JobKind.ADAPT, JobKind.RETRAIN):
+    if has_unfinished(session, model.id, JobKind.ADAPT, JobKind.RETRAIN, JobKind.REBUILD):
         return None
     numbers = [number for number in (model.champion, model.tip) if number]
-    serving = select(func.min(Version.position)).where(Version.model_id == model.id, Version.number.in_(numbers))
+    forgotten = select(func.min(Version.removals_position))
+    serving = forgotten.where(Version.model_id == model.id, Version.number.in_(numbers))
     position: int | None = session.scalar(serving) if numbers else None
     removed = Example.removed <= (model.head if position is None else position)
     restricted = restricted_positions(session, model.id)

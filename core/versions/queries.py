@@ -69,6 +69,7 @@ OUTLINE = (
     Version.kind,
     Version.parent,
     Version.position,
+    Version.removals_position,
     Version.state,
     Version.metrics,
     Version.cost,

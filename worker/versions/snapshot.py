@@ -41,6 +41,8 @@ class ModelSnapshot:
     """The spec as of `at`."""
     at: int
     """The position of the version to create."""
+    removals_position: int
+    """The position up to which removed examples are left out: `at`, or a later one if a version is rebuilt."""
     policy: Policy
     memory: MemoryPolicy
     training: Training
@@ -57,7 +59,9 @@ class ModelSnapshot:
     """Whether the tip was created before their requests, so that it is not verified that it has forgotten them."""
 
     @classmethod
-    def of(cls, context: Context, session: Session, model: Model, at: int) -> ModelSnapshot:
+    def of(
+        cls, context: Context, session: Session, model: Model, at: int, removals_position: int | None = None
+    ) -> ModelSnapshot:
         policy, training = policy_of(model), training_of(model)
         tip = tip_of(session, model)
         parts = [part for part, _ in open_parts(session, model.id)]
@@ -66,6 +70,7 @@ class ModelSnapshot:
             model_id=model.id,
             spec=spec_at(session, model.id, model.spec, at),
             at=at,
+            removals_position=at if removals_position is None else removals_position,
             policy=policy,
             memory=memory_policy(policy),
             training=solver_options(training),
@@ -83,13 +88,14 @@ class ModelSnapshot:
 
     def in_force(self) -> passes.Pass:
         """All training examples."""
-        return passes.read_in_force(self.context.database, self.model_id, self.spec, self.at)
+        where = self.context.database, self.model_id, self.spec, self.at
+        return passes.read_in_force(*where, removals_position=self.removals_position)
 
     @cached_property
     def holdout(self) -> Data:
         """The examples for evaluation: a sample of the holdout, the same for all versions."""
-        max_rows = self.policy.evaluation.rows
-        return passes.load_if_small(sample_holdout(self.context.database, self.model_id, self.spec, self.at, max_rows))
+        where = self.context.database, self.model_id, self.spec, self.at
+        return passes.load_if_small(sample_holdout(*where, self.policy.evaluation.rows, self.removals_position))
 
     @property
     def training_sample(self) -> Data:
