@@ -16,6 +16,7 @@ from core.tables.jobs import Job
 from core.tables.ledger import Change, ChangeKind, Example
 from core.tables.models import Model
 from core.tables.versions import Version, VersionState
+from core.versions.store import Store
 
 MIN_SHARE = 0.5
 """If fewer of a position's examples are still in force, a model of the rest would not be what the caller asked for."""
@@ -47,9 +48,13 @@ class Remainder:
         return cls(int(session.scalar(total) or 0), left, trained)
 
 
-def needs_rebuild(version: Version) -> bool:
-    """Whether a version can be promoted only by rebuilding it: its weights are deleted, or kept out of use."""
-    return version.state is VersionState.PURGED or version.purge_at is not None
+def needs_rebuild(store: Store, version: Version) -> bool:
+    """Whether a version can be promoted only by rebuilding it: its weights are deleted, or kept out of use.
+
+    After a restore of the database, a file may be missing although the version is not purged.
+    """
+    purged = version.state is VersionState.PURGED or version.purge_at is not None
+    return purged or not store.exists(version.file)
 
 
 def request_rebuild(session: Session, model: Model, version: Version, by: str, request_id: str | None) -> Job:

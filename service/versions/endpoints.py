@@ -135,7 +135,7 @@ def promote_version(name: Name, n: Number, caller: Admin, write: Write) -> Respo
     def promote(session: Session) -> tuple[int, PromotedResponse]:
         model = catalog.find(session, name, caller.models, lock=True)
         version, job = find_version(session, model, n), None
-        if needs_rebuild(version):
+        if needs_rebuild(write.context.store, version):
             job = request_rebuild(session, model, version, caller.key_id, write.request_id).id
         else:
             request_promotion(session, model, version, Requester.PERSON, caller.key_id)

@@ -88,6 +88,7 @@ def test_a_new_model_is_described_with_all_its_defaults(stack: Stack, api: httpx
             "segments": [],
             "challenger": None,
             "expire": None,
+            "versions": {"keep": 50, "every": "7d"},
         },
         "counts": {"train": 0, "holdout": 0, "removed": 0, "quarantined": 0, "unlabelled": 0},
         "head": 0,

@@ -6,7 +6,7 @@ import numpy as np
 
 from core.models import catalog
 from tests.worker.deployment import Deployment, fitted, problem
-from tests.worker.erasure_helpers import PERSON, erase, rows, states, train_with_person
+from tests.worker.erasure_helpers import PERSON, ask, erase, rows, states, train_with_person, wait_for_end
 
 MORE_X, MORE_Y = problem(60, seed=1)
 
@@ -77,3 +77,28 @@ def test_the_policy_deletes_weights_and_a_rollback_brings_them_back(deployment: 
     assert second["sha256"] is not None
     assert promoted(deployment, name, 2)["version"] == 5
     np.testing.assert_allclose(deployment.weights(name), fitted(x[:60], y[:60]), atol=1e-4)
+
+
+def test_a_person_who_asks_before_the_job_starts_is_left_out(deployment: Deployment) -> None:
+    name, person, x, y = train_with_person(deployment)
+    friend = f"friend of {name}"
+    deployment.add_examples(name, MORE_X, MORE_Y, first=1000, split="train", subject=friend)
+    deployment.adapted(name)
+    deployment.add_examples(name, MORE_X[:5], MORE_Y[:5], first=2000, split="train")
+    deployment.adapted(name)
+    erase(deployment, person)
+    with deployment.worker_held():
+        job = deployment.post(f"/v1/models/{name}/versions/2/promote")["job"]
+        erasure = ask(deployment, friend)
+    assert deployment.ended(job)["state"] == "succeeded"
+    assert wait_for_end(deployment, erasure)["state"] == "completed"
+    deployment.settled(name)
+    model = deployment.get(f"/v1/models/{name}")
+    assert model["held"] is not None
+    champion = deployment.champion(name)
+    rest = 5 if champion["position"] > 360 else 0  # the erasure may have been verified first, at the head
+    x, y = np.concatenate([x[PERSON:], MORE_X[:rest]]), np.concatenate([y[PERSON:], MORE_Y[:rest]])
+    bound = (champion["certificate"] or {}).get("bound") or 0
+    assert np.linalg.norm(deployment.weights(name) - fitted(x, y)) <= bound + 1e-3
+    left = [state for number, state in states(deployment, name).items() if number <= 3]
+    assert left == ["purged"] * 3
