@@ -31,7 +31,7 @@ POLICY = {
     "adapt": {"after_changes": 1, "every": "1m"},
     "retrain": {"every": None},
     "holdout": 0.0,
-    "versions": {"keep": 2, "every": "1m"},
+    "versions": {"keep": 1, "every": None},
 }
 SPEC = {
     "input": {"kind": "vector", "dim": 1},
