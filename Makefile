@@ -6,10 +6,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test quick fuzz simulate check types demo bench secrets
+.PHONY: help setup test quick fuzz simulate check types release-data demo bench secrets
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP)  ## create .venv and install everything in it; does nothing if it is up to date
 
@@ -59,6 +59,9 @@ check: setup  ## lint, formatting, types, import directions; that every test can
 types: setup  ## generate the types of specs and of the client's responses anew, after their declaration has changed
 	$(BIN)/python -m tools.spec_types
 	$(BIN)/python -m tools.client_types
+
+release-data: setup  ## write the data that tests of later releases open, after the schema of the untagged release has changed
+	OMP_NUM_THREADS=1 $(BIN)/python -m tools.release_data
 
 demo: setup  ## a tour in two or three minutes: three models go through every kind of change; KEEP=1 leaves it running
 	@$(BIN)/amend demo $(if $(KEEP),--keep)

@@ -25,6 +25,7 @@ from core.errors import AmendError
 from core.jobs import messages, schedule, workers
 from core.lifecycle import erase_schedule
 from core.lifecycle.retention import expire_due
+from core.lifecycle.version_retention import prune_due
 from core.settings import Settings, from_environment
 from core.tracking.queries import next_event
 from core.vacuum import vacuum_if_due
@@ -96,6 +97,7 @@ def tick(settings: Settings, database: Database, celery: Celery) -> None:
     steps: list[Callable[[], object]] = [
         lambda: restrict_held(database),
         lambda: expire_due(database),
+        lambda: prune_due(database),
         lambda: erase_schedule.enqueue_due(database),
         lambda: schedule.enqueue_due(database),
         lambda: schedule.reconcile(database, partial(messages.send_job, celery), settings.resend_seconds),

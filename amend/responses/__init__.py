@@ -257,6 +257,8 @@ class Decision(Response, frozen=True, kw_only=True):
     """Version that it was adapted from."""
     position: int
     """Last position of the ledger that it reflects."""
+    removals_position: int
+    """Position up to which removals are reflected: `position`, or a later one if the version replaces a purged one."""
     state: str
     method: str
     """`kprior`, `warm` (gradient descent on all examples, starting from the previous version), `retrain`, or
@@ -278,7 +280,7 @@ class Decision(Response, frozen=True, kw_only=True):
     """Spec that the version was made with: the parts `input`, `target`, `architecture`, `regularizer` and `loss`,
     and `class_weight` if the model has it, as in the model."""
     sha256: str | None = None
-    """SHA-256 of the file of weights; null once the version is purged."""
+    """SHA-256 of the file of weights; null once the version is purged for an erasure."""
     mlflow: dict[str, Any] | None = None
     """Null until the version is published to MLflow."""
     created_at: datetime
@@ -1013,6 +1015,8 @@ class Version(Response, frozen=True, kw_only=True):
     """Version that it was adapted from."""
     position: int
     """Last position of the ledger that it reflects."""
+    removals_position: int
+    """Position up to which removals are reflected: `position`, or a later one if the version replaces a purged one."""
     state: str
     method: str
     """`kprior`, `warm` (gradient descent on all examples, starting from the previous version), `retrain`, or
@@ -1034,7 +1038,7 @@ class Version(Response, frozen=True, kw_only=True):
     """Spec that the version was made with: the parts `input`, `target`, `architecture`, `regularizer` and `loss`,
     and `class_weight` if the model has it, as in the model."""
     sha256: str | None = None
-    """SHA-256 of the file of weights; null once the version is purged."""
+    """SHA-256 of the file of weights; null once the version is purged for an erasure."""
     mlflow: dict[str, Any] | None = None
     """Null until the version is published to MLflow."""
     created_at: datetime
@@ -1077,10 +1081,12 @@ class IssuedKey(Key, frozen=True, kw_only=True):
 
 
 class Promoted(Version, frozen=True, kw_only=True):
-    """The new champion."""
+    """The new champion, or a purged version that a job rebuilds."""
 
     held: Held | None = None
     """Set if the model is held: promoting an older version holds it until `resume`."""
+    job: str | None = None
+    """Id of the job that rebuilds a purged version and promotes the result; null if the version is the champion."""
 
 
 class Resumed(Model, frozen=True, kw_only=True):

@@ -35,13 +35,12 @@ def purge_versions(session: Session, model: Model, part: Part) -> None:
     imports.drop(session, model.id)
     keep = policy_of(model).erasure.keep_superseded
     forget_figures(session, part)
-    found = session.scalars(select(Version).where(must_be_purged(part), Version.state != VersionState.PURGED)).all()
-    if keep is None:
-        for version in found:
+    for version in session.scalars(select(Version).where(must_be_purged(part))).all():
+        # of versions that the policy's retention purged, metrics and recorded predictions are left
+        if keep is None or version.state is VersionState.PURGED:
             purge_version(session, version)
-        return
-    for version in found:
-        version.purge_at = version.purge_at or now() + duration(keep)
+        else:
+            version.purge_at = version.purge_at or now() + duration(keep)
 
 
 def delete_examples(session: Session, model: Model, positions: Sequence[int]) -> int:

@@ -232,8 +232,8 @@ def trained_positions(session: Session, part: Part, at: int) -> list[int]:
 
 def last_that_knew(session: Session, part: Part) -> Version | None:
     """The newest version that knew the person and still has its weights."""
-    known = select(Version).where(Version.model_id == part.model_id, has_examples_at(part, Version.position))
-    known = known.where(Version.state != VersionState.PURGED)
+    trained = has_examples_at(part, Version.position, Version.removals_position)
+    known = select(Version).where(Version.model_id == part.model_id, trained, Version.state != VersionState.PURGED)
     return session.scalar(known.order_by(Version.position.desc(), Version.number.desc()).limit(1))
 
 

@@ -11,7 +11,8 @@ from core.tables.jobs import JobKind
 from core.tables.ledger import HAS_CONTENT, Example
 from core.tables.models import Model
 from core.tables.quality import QualityWindow
-from core.tables.versions import Version, VersionState
+from core.tables.versions import Version
+from core.versions.purging import has_figures
 
 
 def purge_removed(session: Session, model: Model) -> int:
@@ -26,9 +27,9 @@ def purge_removed(session: Session, model: Model) -> int:
         return 0
     trained = sa.exists().where(
         Version.model_id == model.id,
-        Version.state != VersionState.PURGED,
+        has_figures(),
         Version.position >= Example.position,
-        Version.position < Example.removed,
+        Version.removals_position < Example.removed,
     )
     # one range for all windows: a condition for each of them would take long in a long history
     ends = select(func.min(QualityWindow.first_position), func.max(QualityWindow.last_position))
@@ -51,12 +52,14 @@ def has_removed_examples(session: Session, model: Model) -> bool:
 
 def select_unneeded(session: Session, model: Model) -> sa.ColumnElement[bool] | None:
     """Condition on removed examples that are no longer needed; None while a job may be reading them."""
-    if has_unfinished(session, model.id, JobKind.ADAPT, JobKind.RETRAIN):
+    if has_unfinished(session, model.id, JobKind.ADAPT, JobKind.RETRAIN, JobKind.REBUILD):
         return None
     numbers = [number for number in (model.champion, model.tip) if number]
-    serving = select(Version.position).where(Version.model_id == model.id, Version.number.in_(numbers))
+    serving = select(Version.position, Version.removals_position).where(
+        Version.model_id == model.id, Version.number.in_(numbers)
+    )
     # a version was not trained on an example that was removed before its position, or that was added after it
-    free = [sa.or_(Example.removed <= at, Example.position > at) for at in session.scalars(serving)]
+    free = [sa.or_(Example.removed <= removals, Example.position > at) for at, removals in session.execute(serving)]
     restricted = restricted_positions(session, model.id)
     return sa.and_(
         Example.model_id == model.id,

@@ -96,6 +96,15 @@ class ErasurePolicy(Strict):
     )
 
 
+class VersionsPolicy(Strict):
+    """Which versions keep their weights. Versions that are in use always keep them."""
+
+    keep: int = Field(50, ge=1, le=1_000_000, description="Number of the newest versions that keep their weights.")
+    every: Duration | None = Field(
+        "7d", description="Of the older versions, one per interval keeps its weights; null: none."
+    )
+
+
 class GatePolicy(Strict):
     """The promotion gate: a new version must not be worse than the champion and the last confirmed version."""
 
@@ -210,6 +219,11 @@ class Policy(Strict):
     )
     expire: Duration | None = Field(
         None, description="Age after which examples are removed; null: never.", examples=["365d"]
+    )
+    versions: VersionsPolicy | None = Field(
+        VersionsPolicy(),
+        description="Which versions keep their weights, in the store and in MLflow. The others are purged: their "
+        "metrics and their entries in the history stay. null: all versions keep their weights.",
     )
 
     @property

@@ -17,9 +17,9 @@ from core.quality.forgetting import MIN_ROUNDED_ROWS
 from core.tables.ledger import Change, ChangeKind, Example, RecordedPrediction
 from core.tables.models import Model
 from core.tables.quality import QualityWindow
-from core.tables.versions import Version, VersionState
+from core.tables.versions import Version
 from core.versions.history import VersionDraft
-from core.versions.queries import champion_of, tip_of
+from core.versions.queries import champion_of, first_served, tip_of
 
 WINDOWS_PER_JOB = 20
 """Windows that are read for each job: a backfill with many event times has more, of which only some are read."""
@@ -39,9 +39,7 @@ class GateInputs:
     def read(cls, session: Session, model: Model, draft: VersionDraft) -> GateInputs:
         champion = champion_of(session, model)
         # if an erasure purged the confirmed version, the next one that was promoted stands in for it
-        served = (VersionState.SUPERSEDED, VersionState.CHAMPION)
-        later = (Version.model_id == model.id, Version.number >= (model.confirmed or 0), Version.state.in_(served))
-        confirmed = session.scalars(select(Version).where(*later).order_by(Version.number).limit(1)).first()
+        confirmed = first_served(session, model.id, model.confirmed or 0)
         windows = select(QualityWindow.first_position, QualityWindow.last_position)
         alarms = session.execute(windows.where(QualityWindow.model_id == model.id, QualityWindow.alarm)).all()
         # not `draft.since`, which is 0 for a version that was trained from scratch instead of adapted
@@ -112,13 +110,6 @@ def list_windows(session: Session, model_id: int, since: datetime | None = None)
     if since is not None:
         query = query.where(QualityWindow.start >= since)
     return session.scalars(query.order_by(QualityWindow.first_position, QualityWindow.id)).all()
-
-
-def oldest_version(session: Session, model_id: int) -> Version | None:
-    """The oldest version that was promoted and is not purged."""
-    served = (VersionState.SUPERSEDED, VersionState.CHAMPION)
-    query = select(Version).where(Version.model_id == model_id, Version.state.in_(served))
-    return session.scalars(query.order_by(Version.number).limit(1)).first()
 
 
 def newest_windows(session: Session) -> dict[int, QualityWindow]:

@@ -44,6 +44,8 @@ class Model(Base):
     removed_count: Mapped[int] = mapped_column(BigInteger, default=0)
     expired_position: Mapped[int] = mapped_column(BigInteger, default=0)
     """Position up to which all examples have expired and were removed (`core/lifecycle/retention.py`)."""
+    pruned_version: Mapped[int] = mapped_column(default=0, server_default="0")
+    """Number of the newest version when old versions were last purged (`core/lifecycle/version_retention.py`)."""
     champion: Mapped[int | None]
     """Number of the version that serves predictions."""
     tip: Mapped[int | None]

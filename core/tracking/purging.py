@@ -3,10 +3,13 @@
 As in `publisher`, MLflow is imported only when there is something to do.
 """
 
+from __future__ import annotations
+
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from core import clock, mutex
 from core.database import Database
@@ -14,6 +17,9 @@ from core.errors import AmendError, NotFound, Unavailable
 from core.tables.versions import Version, VersionState
 from core.tracking.lineage import Lineage
 from core.tracking.publisher import ENVIRONMENT, MUTEX, MutexKeeper, MutexLost, require
+
+if TYPE_CHECKING:
+    from core.tracking.gateway import Gateway
 
 MUTEX_WAIT_SECONDS = 120.0
 """How long a purge waits for another process that is publishing."""
@@ -83,10 +89,7 @@ def delete_weights(
         mlflow = gateway.Gateway(url, hold)
         # first, so that loading by an alias always works, even if somebody deleted a version by hand
         gateway.none_if_missing(registry.set_aliases, mlflow, lineage)
-        for version in versions:
-            gone.update(artifacts.delete(mlflow, lineage.model, version.number))
-            gone.update(artifacts.delete_noted(mlflow, lineage.model, version))
-            forget_registration(database, version)
+        gone.update(delete_versions(database, mlflow, lineage, versions))
         if lost:
             gone.update(artifacts.delete_lost(mlflow, lineage))
     except (AmendError, MutexLost):
@@ -97,6 +100,18 @@ def delete_weights(
             raise Unavailable("mlflow_unavailable", message) from error
         require(url)
         raise
+
+
+def delete_versions(database: Database, mlflow: Gateway, lineage: Lineage, versions: Sequence[Version]) -> Counter[str]:
+    """Delete the weights of versions and verify that they are gone; returns how much there was, by kind."""
+    from core.tracking import artifacts
+
+    gone = Counter[str]()
+    for version in versions:
+        gone.update(artifacts.delete(mlflow, lineage.model, version.number))
+        gone.update(artifacts.delete_noted(mlflow, lineage.model, version))
+        forget_registration(database, version)
+    return gone
 
 
 def forget_registration(database: Database, version: Version) -> None:

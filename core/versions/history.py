@@ -41,6 +41,8 @@ class VersionDraft:
     parent: int | None = None
     since: int = 0
     """The parent's position; 0 without a parent."""
+    removals_position: int = 0
+    """Position up to which removals are reflected, if it is later than `position`."""
     why: str = ""
     """Why cheaper methods were rejected."""
     erasing: bool = False
@@ -74,6 +76,7 @@ def record(
         kind=draft.kind,
         parent=draft.parent,
         position=draft.position,
+        removals_position=max(draft.position, draft.removals_position),
         state=VersionState.CANDIDATE,
         method=draft.method,
         memory={"size": size, "fraction": size / max(1, draft.state.count)},

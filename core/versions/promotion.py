@@ -69,7 +69,8 @@ def decide_promotion(
 ) -> PromotionDecision:
     """Decide whether a version becomes the champion; `people` are the parts of the erasures that ask for it."""
     if requester is Requester.PERSON:
-        rollback = model.champion is not None and version.number < model.champion
+        rebuilt = version.removals_position > version.position
+        rollback = model.champion is not None and (version.number < model.champion or rebuilt)
         return PromotionDecision(Action.PROMOTE_AND_HOLD, "rolled back") if rollback else PROMOTED
     if model.champion == version.number:
         return ALREADY_CHAMPION

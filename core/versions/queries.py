@@ -10,7 +10,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session, load_only
 from core.errors import NotFound
 from core.tables.models import Model
 from core.tables.quality import DriftReport
-from core.tables.versions import Comparison, Promotion, Version, VersionKind, VersionState
+from core.tables.versions import FIRST, Comparison, Promotion, Version, VersionKind, VersionState
 
 IS_PURGED = Version.state == VersionState.PURGED
 MAX_NUMBER = 2**31 - 1
@@ -46,6 +46,13 @@ def newest_number(session: Session, model_id: int) -> int:
     return session.scalar(select(func.max(Version.number)).where(Version.model_id == model_id)) or 0
 
 
+def first_served(session: Session, model_id: int, since: int = FIRST) -> Version | None:
+    """The oldest version from the number `since` on that was promoted and is not purged."""
+    served = (VersionState.SUPERSEDED, VersionState.CHAMPION)
+    query = select(Version).where(Version.model_id == model_id, Version.number >= since, Version.state.in_(served))
+    return session.scalar(query.order_by(Version.number).limit(1))
+
+
 def last_trained(session: Session, model_id: int) -> Version | None:
     """The version trained from scratch with the highest position."""
     trained = select(Version).where(Version.model_id == model_id, Version.kind == VersionKind.TRAINED)
@@ -62,6 +69,7 @@ OUTLINE = (
     Version.kind,
     Version.parent,
     Version.position,
+    Version.removals_position,
     Version.state,
     Version.cost,
     Version.job_id,

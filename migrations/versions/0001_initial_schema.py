@@ -142,6 +142,7 @@ def upgrade() -> None:
         sa.Column("holdout_count", BIG, nullable=False),
         sa.Column("removed_count", BIG, nullable=False),
         sa.Column("expired_position", BIG, nullable=False),
+        sa.Column("pruned_version", sa.Integer(), nullable=False, server_default="0"),
         sa.Column("champion", sa.Integer(), nullable=True),
         sa.Column("tip", sa.Integer(), nullable=True),
         sa.Column("held_at", MOMENT, nullable=True),
@@ -240,7 +241,9 @@ def upgrade() -> None:
         sa.Column("id", sa.String(length=36), nullable=False),
         sa.Column("model_id", sa.Integer(), nullable=False),
         sa.Column(
-            "kind", sa.Enum("adapt", "retrain", "erase", name="jobkind", native_enum=False, length=20), nullable=False
+            "kind",
+            sa.Enum("adapt", "retrain", "erase", "rebuild", name="jobkind", native_enum=False, length=20),
+            nullable=False,
         ),
         sa.Column(
             "state",
@@ -256,6 +259,8 @@ def upgrade() -> None:
         sa.Column("from_position", BIG, nullable=False),
         sa.Column("to_position", BIG, nullable=False),
         sa.Column("version", sa.Integer(), nullable=True),
+        sa.Column("target", sa.Integer(), nullable=True),
+        sa.Column("requested_by", sa.String(length=20), nullable=True),
         sa.Column("cancel_requested", sa.Boolean(), nullable=False),
         sa.Column("queue", sa.String(length=20), nullable=False),
         sa.Column("due_at", MOMENT, nullable=True),
@@ -338,6 +343,7 @@ def upgrade() -> None:
         ),
         sa.Column("parent", sa.Integer(), nullable=True),
         sa.Column("position", BIG, nullable=False),
+        sa.Column("removals_position", BIG, nullable=False),
         sa.Column(
             "state",
             sa.Enum("champion", "candidate", "superseded", "purged", name="versionstate", native_enum=False, length=20),
@@ -439,7 +445,7 @@ def upgrade() -> None:
         sa.Column("id", BIG, nullable=False),
         sa.Column(
             "kind",
-            sa.Enum("job", "aliases", "deleted", name="trackingeventkind", native_enum=False, length=20),
+            sa.Enum("job", "aliases", "purged", "deleted", name="trackingeventkind", native_enum=False, length=20),
             nullable=False,
         ),
         sa.Column("model_id", sa.Integer(), nullable=False),

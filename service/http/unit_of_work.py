@@ -30,13 +30,17 @@ class UnitOfWork:
         self.fingerprint = fingerprint
 
     def __call__(self, credential: str, status: int, act: Callable[[Session], BaseModel | bytes]) -> Response:
+        return self.with_status(credential, lambda session: (status, act(session)))
+
+    def with_status(self, credential: str, act: Callable[[Session], tuple[int, BaseModel | bytes]]) -> Response:
+        """As a call, for an action that decides on the status."""
         request = None if self.key is None else RepeatableRequest(credential, self.key, self.fingerprint)
         age = timedelta(hours=self.context.settings.idempotency_hours)
         with self.context.database.write() as session:
             if request and (first := idempotency.claim(session, request, age)):
                 release_locks_early(session)  # committing waits until the first request is on disk
                 return Response(first[1], first[0], {"Idempotent-Replayed": "true"}, "application/json")
-            result = act(session)
+            status, result = act(session)
             body = result if isinstance(result, bytes) else result.model_dump_json().encode()
             if request:
                 idempotency.store(session, request, status, body)

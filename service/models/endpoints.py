@@ -138,6 +138,8 @@ def change_policy(name: Name, body: PolicyPatch, caller: Admin, context: Context
         policy = patch(policy_of(model), body.policy)
         if "segments" in body.policy:
             check_segments(policy, spec_at(session, model.id, model.spec, model.head))
+        if policy.versions != policy_of(model).versions:
+            model.pruned_version = 0  # the next tick checks all versions
         model.policy = policy.plain()
         return of_model(session, model, context)
 

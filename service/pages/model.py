@@ -52,7 +52,7 @@ Cursor = Annotated[str | None, Query(max_length=200)]
 CONFIRMATIONS = {
     "adapt": "Adaptation requested.",
     "retrain": "Full retrain requested. When it finishes, it is compared with the adapted model.",
-    "promote": "The version is now the champion.",
+    "promote": "The version is now the champion. If it was purged, a job rebuilds it first.",
     "accept": "The examples were put back into force.",
     "discard": "The examples were removed.",
     "hold": "The model is held. Automatic adaptations, retrains and promotions are paused.",
@@ -161,7 +161,8 @@ def explain(promotion: Promotion, first: bool, lineage: Lineage, names: Mapping[
     if promotion.by == "erasure":
         why = "does not depend on an erased person's data"
     elif promotion.by != "policy":
-        back = promotion.previous is not None and promotion.version < promotion.previous
+        rebuilt = version is not None and version.removals_position > version.position
+        back = promotion.previous is not None and (promotion.version < promotion.previous or rebuilt)
         why = f"rolled back from version {promotion.previous}" if back else "promoted manually"
     elif version is None or promotion.previous is None:
         why = "first version" if first else "first version after the model was withdrawn"

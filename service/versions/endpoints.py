@@ -13,6 +13,7 @@ from core.ledger.quarantine import quarantined_versions
 from core.ledger.specs import spec_at, specs_at
 from core.lifecycle import quarantine_decisions
 from core.lifecycle.quarantine_decisions import Decision
+from core.lifecycle.rebuild import needs_rebuild, request_rebuild
 from core.models import catalog
 from core.models.policy import policy_of
 from core.quality.comparison import weight_distance
@@ -119,19 +120,33 @@ def sees_weights(caller: Caller, model: Model) -> bool:
     return True
 
 
-@router.post("/versions/{n}/promote", response_model=PromotedResponse, responses=problem_responses(404, 409))
+@router.post(
+    "/versions/{n}/promote",
+    response_model=PromotedResponse,
+    responses={
+        202: {"model": PromotedResponse, "description": "The version was purged; `job` rebuilds and promotes it."},
+        **problem_responses(404, 409),
+    },
+)
 def promote_version(name: Name, n: Number, caller: Admin, write: Write) -> Response:
     """Make a version the champion. Promoting an older version is a rollback and holds the model: the version stays
     champion, whatever changes follow, until `resume`.
+
+    If the version was purged, the response has the status 202, and `job` trains a new version at the same position, on
+    the examples that are still in force, and promotes that one.
     """
 
-    def promote(session: Session) -> PromotedResponse:
+    def promote(session: Session) -> tuple[int, PromotedResponse]:
         model = catalog.find(session, name, caller.models, lock=True)
-        version = find_version(session, model, n)
-        request_promotion(session, model, version, Requester.PERSON, caller.key_id)
-        return PromotedResponse(**dict(with_spec(session, model, version, write.context)), held=of_hold(model))
+        version, job = find_version(session, model, n), None
+        if needs_rebuild(write.context.store, version):
+            job = request_rebuild(session, model, version, caller.key_id, write.request_id).id
+        else:
+            request_promotion(session, model, version, Requester.PERSON, caller.key_id)
+        shown = dict(with_spec(session, model, version, write.context))
+        return 202 if job else 200, PromotedResponse(**shown, held=of_hold(model), job=job)
 
-    return write(caller.credential, 200, promote)
+    return write.with_status(caller.credential, promote)
 
 
 @router.post("/versions/{n}/accept", response_model=DecisionResponse, responses=problem_responses(404, 409))

@@ -33,6 +33,8 @@ class VersionResponse(ResponseModel):
     """Version that it was adapted from."""
     position: int
     """Last position of the ledger that it reflects."""
+    removals_position: int
+    """Position up to which removals are reflected: `position`, or a later one if the version replaces a purged one."""
     state: VersionState
     method: str
     """`kprior`, `warm` (gradient descent on all examples, starting from the previous version), `retrain`, or `imported`
@@ -55,17 +57,19 @@ class VersionResponse(ResponseModel):
     """Spec that the version was made with: the parts `input`, `target`, `architecture`, `regularizer` and `loss`, and
     `class_weight` if the model has it, as in the model."""
     sha256: str | None
-    """SHA-256 of the file of weights; null once the version is purged."""
+    """SHA-256 of the file of weights; null once the version is purged for an erasure."""
     mlflow: MlflowResponse | None
     """Null until the version is published to MLflow."""
     created_at: datetime
 
 
 class PromotedResponse(VersionResponse):
-    """The new champion."""
+    """The new champion, or a purged version that a job rebuilds."""
 
     held: HeldResponse | None
     """Set if the model is held: promoting an older version holds it until `resume`."""
+    job: str | None
+    """Id of the job that rebuilds a purged version and promotes the result; null if the version is the champion."""
 
 
 class DecisionResponse(VersionResponse):

@@ -27,7 +27,12 @@ from tests.simulation.world import World
 
 CALLER = Caller("operator", "credential", frozenset({"admin"}), None)
 ATTEMPTS = 6
-POLICY = {"adapt": {"after_changes": 1, "every": "1m"}, "retrain": {"every": None}, "holdout": 0.0}
+POLICY = {
+    "adapt": {"after_changes": 1, "every": "1m"},
+    "retrain": {"every": None},
+    "holdout": 0.0,
+    "versions": {"keep": 1, "every": None},
+}
 SPEC = {
     "input": {"kind": "vector", "dim": 1},
     "target": {"kind": "binary"},

@@ -16,10 +16,17 @@ if TYPE_CHECKING:
     from tests.simulation.callers import Callers
 
 OPEN = ("received", "adapting", "verifying", "purging", "failed")
-VERSION = "model_id, number, position, state, file"
+VERSION = "model_id, number, position, removals_position, state, file"
 MODEL = "id, head, champion, tip, train_count, quarantined_count, covered_position"
 OUTAGES = ("database_unavailable", "store_unavailable", "mlflow_unavailable", "mlflow_busy", "receipts_behind")
-EXPECTED_ERRORS = ("worker_lost", "nothing_to_train_on", "job_ended", "not_gone_yet", *OUTAGES)
+EXPECTED_ERRORS = (
+    "worker_lost",
+    "nothing_to_train_on",
+    "version_not_rebuildable",
+    "job_ended",
+    "not_gone_yet",
+    *OUTAGES,
+)
 """Of jobs: other errors are bugs."""
 ENDED = ("succeeded", "failed", "cancelled")
 
@@ -104,12 +111,12 @@ class Checker:
                 self.content[model, row["position"]] = int(struct.unpack("<f", row["x"])[0])
         self.heads = heads
 
-    def in_force(self, model: int, at: int) -> set[int]:
-        """Tokens of the training examples in force at a position."""
+    def in_force(self, model: int, at: int, removals_position: int | None = None) -> set[int]:
+        """Tokens of the training examples in force at a position, without those removed up to another one."""
         rows = self.rows(
             "SELECT position FROM examples WHERE model_id = ? AND position <= ? AND NOT holdout"
             " AND (removed IS NULL OR removed > ?)",
-            *(model, at, at),
+            *(model, at, removals_position or at),
         )
         return {self.content[model, row["position"]] for row in rows}
 
@@ -134,7 +141,8 @@ class Checker:
         data = self.world.store.contents().get(row["file"])
         if data is None:
             raise Violation("file missing", f"{name} was recorded without its file.")
-        trained, expected = tokens_in(data), self.in_force(row["model_id"], row["position"])
+        trained = tokens_in(data)
+        expected = self.in_force(row["model_id"], row["position"], row["removals_position"])
         if trained & self.erased:
             raise Violation("erased example used", f"{name} was trained on {sorted(trained & self.erased)}.")
         if trained != expected:

@@ -98,7 +98,8 @@ class StubEngine:
         attempt.progress(0.1, "Reading the changes")
         parent = snapshot.load(tip)
         place = (snapshot.context.database, snapshot.model_id, snapshot.spec, tip.position, snapshot.at)
-        added, removed = state_of(passes.read_added(*place)), state_of(passes.read_removed(*place))
+        added = state_of(passes.read_added(*place))
+        removed = state_of(passes.read_removed(*place, removals_position=tip.removals_position))
         if parent.count + added.count - removed.count != snapshot.count:
             raise Unadaptable("examples of the previous version were purged")
         tokens = {at: token for at, token in parent.tokens.items() if at not in removed.tokens} | added.tokens
@@ -127,6 +128,7 @@ class StubEngine:
             kind=kind,
             method="kprior" if parent else "retrain",
             position=snapshot.at,
+            removals_position=snapshot.removals_position,
             dataset_digest=state.digest,
             cost=Cost(),
             metrics={},

@@ -25,6 +25,7 @@ import core.webhooks.network
 import worker.heartbeat
 import worker.jobs.adapt
 import worker.jobs.erase
+import worker.jobs.rebuild
 import worker.jobs.retrain
 import worker.runner
 import worker.scheduler
@@ -63,6 +64,12 @@ class EventHandler:
             lineage = Lineage.of(self.database, event.model_id) or lineage
         self.request()
         self.world.mlflow.champions[event.model_id] = lineage.model.champion
+        if event.kind is TrackingEventKind.PURGED:
+            for version in lineage.versions:
+                if version.state is VersionState.PURGED:
+                    self.request()
+                    self.world.mlflow.weights.pop((version.model_id, version.number, version.job_id), None)
+                    core.tracking.purging.forget_registration(self.database, version)
 
     def publish(self, version: Version) -> None:
         if version.state is VersionState.PURGED or not self.store.exists(version.file):
@@ -142,6 +149,9 @@ def installed(world: World, seed: int | str) -> Iterator[None]:
         (worker.jobs.retrain, "judge_draft", engine.judge_draft),
         (worker.jobs.retrain, "compare_with", engine.compare_with),
         (worker.jobs.retrain, "find_units", lambda snapshot: None),
+        (worker.jobs.rebuild, "train_draft", engine.train_draft),
+        (worker.jobs.rebuild, "judge_draft", engine.judge_draft),
+        (worker.jobs.rebuild, "find_units", lambda snapshot: None),
         (worker.jobs.erase, "State", StubState),
         (worker.versions.snapshot, "State", StubState),
         (worker.scheduler, "Store", lambda url: world.store),

@@ -22,12 +22,12 @@ from core.models.policy import policy_of
 from core.tables.erasures import Erasure, ErasureState, Part
 from core.tables.jobs import JobKind, JobState
 from core.tables.models import Model
-from core.tables.versions import Version, VersionKind
+from core.tables.versions import VersionKind
 from core.vacuum import mark_vacuum_due, vacuum_if_due
 from core.versions import history, orphans
 from core.versions.erased_examples import has_forgotten, made_after_request, open_parts
 from core.versions.orphans import find_strays, sweep
-from core.versions.purging import purge_version, versions_due_for_purge
+from core.versions.purging import may_be_in_mlflow, purge_version, versions_due_for_purge
 from core.versions.queries import champion_of, comparison_of, purged_versions, tip_of
 from core.versions.store import Store
 from worker.attempt import JobAttempt
@@ -125,14 +125,6 @@ def purge(attempt: JobAttempt, verified: set[str]) -> list[str]:
 def still_verified(session: Session, model: Model, verified: set[str]) -> list[tuple[Part, Erasure]]:
     """The verified erasures that are still verified."""
     return [(part, erasure) for part, erasure in verified_parts(session, model) if erasure.id in verified]
-
-
-def may_be_in_mlflow(version: Version) -> bool:
-    """Whether MLflow may have data of a purged version.
-
-    A publisher that was killed may have uploaded a version without recording it.
-    """
-    return version.mlflow is None or bool(version.mlflow.get("version") or version.mlflow_folder)
 
 
 def forget_in_mlflow(attempt: JobAttempt, lost: bool) -> int:

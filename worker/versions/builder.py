@@ -196,6 +196,7 @@ def complete_draft(
         parent=parent.number if parent else None,
         since=parent.position if parent else 0,
         position=snapshot.at,
+        removals_position=snapshot.removals_position,
         dataset_digest=dataset,
         cost=result.cost,
         certificate=publishable(result.certificate, snapshot),

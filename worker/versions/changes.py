@@ -59,7 +59,7 @@ def changes_since(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) ->
     added = passes.load_if_small(passes.read_added(database, snapshot.model_id, snapshot.spec, tip.position, at))
     try:
         removed = passes.load_if_small(
-            passes.read_removed(database, snapshot.model_id, snapshot.spec, tip.position, at)
+            passes.read_removed(database, snapshot.model_id, snapshot.spec, tip.position, at, tip.removals_position)
         )
     except Unreadable as error:
         raise Unadaptable("examples of a class that no longer exists were removed") from error

@@ -47,6 +47,8 @@ class ModelSnapshot:
     """The spec as of `at`."""
     at: int
     """The position of the version to create."""
+    removals_position: int
+    """The position up to which removed examples are left out: `at`, or a later one if a version is rebuilt."""
     policy: Policy
     memory: MemoryPolicy
     training: Training
@@ -63,7 +65,9 @@ class ModelSnapshot:
     """Whether the tip was created before their requests, so that it is not verified that it has forgotten them."""
 
     @classmethod
-    def of(cls, context: Context, session: Session, model: Model, at: int) -> ModelSnapshot:
+    def of(
+        cls, context: Context, session: Session, model: Model, at: int, removals_position: int | None = None
+    ) -> ModelSnapshot:
         policy, training = policy_of(model), training_of(model)
         tip = tip_of(session, model)
         parts = [part for part, _ in open_parts(session, model.id)]
@@ -72,6 +76,7 @@ class ModelSnapshot:
             model_id=model.id,
             spec=spec_at(session, model.id, model.spec, at),
             at=at,
+            removals_position=at if removals_position is None else removals_position,
             policy=policy,
             memory=memory_policy(policy),
             training=solver_options(training),
@@ -89,7 +94,8 @@ class ModelSnapshot:
 
     def in_force(self) -> passes.Pass:
         """All training examples."""
-        return passes.read_in_force(self.context.database, self.model_id, self.spec, self.at)
+        where = self.context.database, self.model_id, self.spec, self.at
+        return passes.read_in_force(*where, removals_position=self.removals_position)
 
     @cached_property
     def holdout(self) -> Data:
@@ -99,7 +105,8 @@ class ModelSnapshot:
     @cached_property
     def _sampled(self) -> SampledRows:
         max_rows = self.policy.evaluation.rows
-        return sample_holdout(self.context.database, self.model_id, self.spec, self.at, max_rows)
+        where = self.context.database, self.model_id, self.spec, self.at
+        return sample_holdout(*where, max_rows, self.removals_position)
 
     @property
     def holdout_positions(self) -> NDArray[np.int64]:

@@ -27,7 +27,7 @@ from core.tables.models import Model
 from core.tables.quality import QualityWindow
 from core.tables.versions import FIRST, Version, VersionState
 from core.tables.webhooks import WebhookEvent
-from core.versions.queries import champion_of
+from core.versions.queries import champion_of, first_served
 from core.webhooks.events import emit
 from worker.versions.snapshot import ModelSnapshot
 
@@ -147,7 +147,7 @@ def find_frozen(session: Session, model: Model) -> Version | None:
     first = session.get(Version, (model.id, FIRST))
     if first is not None and first.state is not VersionState.PURGED:
         return first
-    return queries.oldest_version(session, model.id)
+    return first_served(session, model.id)
 
 
 def load(snapshot: ModelSnapshot, version: Version | None) -> State | None:

@@ -79,6 +79,13 @@ def test_a_rollback_reports_that_the_model_is_held(stand_in: StandIn) -> None:
     assert "The model is held. To resume automatic work: amend models resume churn" in result.stdout
 
 
+def test_promoting_a_purged_version_reports_the_job(stand_in: StandIn) -> None:
+    stand_in.answer(version(6, state="purged", job="j1"))
+    result = stand_in.run("versions", "promote", "churn", "6")
+    shown = "Version 6 was purged. The job j1 trains a new version at position 9 and promotes it.\n"
+    assert result.stdout == shown
+
+
 COMPARED: dict[str, Any] = {
     "a": {"version": 6, "kind": "adapted", "method": "kprior", "position": 900, "state": "superseded", "spec": {}},
     "b": {"version": 7, "kind": "trained", "method": "retrain", "position": 950, "state": "champion", "spec": {}},

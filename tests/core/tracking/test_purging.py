@@ -293,3 +293,20 @@ def test_a_version_that_would_be_uploaded_again_is_refused(new_tracked: NewTrack
     tracked = trained(new_tracked)
     with pytest.raises(ValueError, match="would be uploaded again"):
         purge(tracked.database, server.url, "tests", tracked.model.id, [1])
+
+
+def test_versions_that_retention_purged_lose_their_weights_and_keep_their_metrics(
+    new_tracked: NewTrackedModel, server: MlflowServer, client: MlflowClient
+) -> None:
+    tracked = trained(new_tracked, 3)
+    tracked.publish(server.url)
+    measured = {name: run.data.metrics for name, run in Shown(client, tracked.name).runs().items()}
+    mark(tracked, 2)
+    tracked.tell(TrackingEventKind.PURGED)
+    tracked.publish(server.url)
+    assert [len(holding(server, weights(tracked, number))) for number in (1, 2, 3)] == [1, 0, 1]
+    assert {name: run.data.metrics for name, run in Shown(client, tracked.name).runs().items()} == measured
+    noted = tracked.versions[1]
+    assert noted.mlflow is not None
+    assert (noted.mlflow["version"], noted.mlflow_folder) == (None, None)
+    assert tracked.entries == []
