@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import tempfile
 import threading
 import traceback
@@ -26,8 +27,10 @@ from migrations.runner import upgrade
 from tests.simulation.actions import MODELS, Action, generate
 from tests.simulation.baton import Baton, Group, Killed, Stuck
 from tests.simulation.callers import Callers, ServiceContext
-from tests.simulation.checker import Checker, Violation
+from tests.simulation.checker import Checker
+from tests.simulation.final_checks import FinalChecks
 from tests.simulation.installation import installed
+from tests.simulation.observed_state import Violation
 from tests.simulation.world import SimulatedDatabase, World, make_settings
 from worker.context import Context
 from worker.runner import run as run_job
@@ -63,6 +66,14 @@ class Result:
     error: BaseException | None = field(default=None, repr=False)
 
 
+def create_small_database(path: Path) -> None:
+    """An empty database with small pages, which is copied and vacuumed faster."""
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA page_size=1024")
+    connection.execute("VACUUM")
+    connection.close()
+
+
 class Laboratory(AbstractContextManager["Laboratory"]):
     """A folder in memory with one database that all histories use, one after another."""
 
@@ -70,6 +81,7 @@ class Laboratory(AbstractContextManager["Laboratory"]):
         memory = Path("/dev/shm")
         self.folder = Path(tempfile.mkdtemp(prefix="amend-simulation-", dir=memory if memory.is_dir() else None))
         self.settings = make_settings(self.folder)
+        create_small_database(self.folder / "amend.db")
         self.database = SimulatedDatabase(self.settings)
         SimulatedDatabase.world = World(Baton(0), 0)
         upgrade(self.database)
@@ -114,7 +126,7 @@ class History:
                 self.set_up()
                 self.baton.run(lambda: self.busy == 0)
                 self.settle()
-                self.checker.check_end()
+                FinalChecks(self.checker).run()
             except Violation as violation:
                 result.violation = violation
             except Stuck:
@@ -123,7 +135,7 @@ class History:
                 place = traceback.extract_tb(error.__traceback__)[-1]
                 result.violation = Violation("exception", f"{error!r} at {place.filename}:{place.lineno}")
             finally:
-                self.world.observe = lambda: None
+                self.world.observe = lambda tables: None
                 self.world.broker.check = lambda job_id: None
                 self.world.is_over = True
                 self.baton.end()

@@ -41,8 +41,11 @@ class NewExamplesScored:
     alarm: bool = False
 
     def record(self, session: Session, model: Model, job_id: str | None) -> None:
-        """Store the windows, in the transaction that records the version; nothing if another job was faster."""
-        if model.scored_position != self.since:
+        """Store the windows, in the transaction that records the version.
+
+        Does nothing if another job was faster, or has scored later examples: a retrain may be at an earlier position.
+        """
+        if model.scored_position != self.since or self.until <= self.since:
             return
         model.scored_position = self.until
         queries.forget_recorded(session, model.id, self.until)
