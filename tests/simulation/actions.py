@@ -7,7 +7,7 @@ from random import Random
 
 MODELS = ("alpha", "beta")
 PEOPLE = ("ann", "bob", "eve", "joe")
-SECONDS = 70.0
+SECONDS = 60.0
 """Over which the actions are spread."""
 GROUPS = ("worker-1", "worker-2", "scheduler", "outbox", "webhooks", "api-1", "api-2")
 SCENARIOS = {"restore": 0.15, "quarantine": 0.4, "labels": 0.4}
@@ -57,6 +57,8 @@ REQUESTS = {
 ACCIDENTS = {"kill": 12, "stall": 8, "outage": 6, "machine_crash": 2}
 
 
+QUARANTINE_REQUESTS = ("accept", "accept", "discard", "remove_bad", "erase", "add", "add_bad", "retrain", "resend")
+LABEL_REQUESTS = ("label", "label", "label", "adapt", "erase", "erase_held", "remove")
 SIZED = ("add", "add_bad", "add_pending", "label", "remove")
 
 
@@ -64,6 +66,7 @@ def generate(seed: int | str) -> list[Action]:
     """The actions of a history."""
     random = Random(f"actions {seed}")
     actions = [Action(0.1 + 0.1 * i, "api-1", "add", value=MODELS[0], size=4) for i in range(2)]
+    actions.append(Action(0.4, "api-1", "adapt", value=MODELS[0]))
     for _ in range(random.randint(2, 9)):
         kind = random.choices(list(REQUESTS), list(REQUESTS.values()))[0]
         model = MODELS[0] if random.random() < 0.75 else MODELS[1]
@@ -86,18 +89,18 @@ def request(random: Random, at: float, kind: str, model: str) -> Action:
 
 def scenario(random: Random, name: str) -> list[Action]:
     """Requests that belong together, in order."""
-    start = 15.0 + random.random() * 20.0
+    start = 8.0 + random.random() * 20.0
     if name == "restore":
         return [
             Action(start, "operator", "backup"),
             request(random, start + random.random() * 15.0, "erase", ""),
-            Action(start + 20.0 + random.random() * 30.0, "operator", "restore"),
+            Action(start + 15.0 + random.random() * 25.0, "operator", "restore"),
         ]
     if name == "quarantine":
-        first, others = "add_bad", ("accept", "accept", "discard", "remove_bad", "erase", "add", "label", "retrain")
+        first, others = ("add_bad", "adapt"), QUARANTINE_REQUESTS
     else:
-        first, others = "add_pending", ("label", "label", "label", "erase", "erase_held", "remove")
-    found = [request(random, start, first, MODELS[0])]
+        first, others = ("add_pending",), LABEL_REQUESTS
+    found = [request(random, start + 0.5 * i, kind, MODELS[0]) for i, kind in enumerate(first)]
     for _ in range(random.randint(1, 3)):
-        found.append(request(random, start + 1.0 + random.random() * 40.0, random.choice(others), MODELS[0]))
+        found.append(request(random, start + 2.0 + random.random() * 25.0, random.choice(others), MODELS[0]))
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -105,6 +106,8 @@ class Callers:
         """Examples as they were sent, by id."""
         self.versions: dict[str, StubVersions] = {}
         """By process of the service."""
+        self.outcomes: Counter[str] = Counter()
+        """How often each kind of request was acknowledged or refused."""
 
     def set_up(self) -> None:
         for name in MODELS:
@@ -133,6 +136,7 @@ class Callers:
                 body = response.body if hasattr(response, "body") else response.model_dump_json()
                 request.response, request.acknowledged_at = json.loads(body), self.world.baton.elapsed
                 self.world.baton.note(f"{request.kind} acknowledged: {request.ids or request.tokens or request.target}")
+                self.outcomes[f"{action.kind}: acknowledged"] += 1
                 return
             except Unavailable as error:
                 self.world.baton.note(f"{request.kind} unavailable: {error.code}")
@@ -141,6 +145,7 @@ class Callers:
             except AmendError as error:
                 self.world.baton.note(f"{request.kind} rejected: {error.code}")
                 request.rejected = error.code
+                self.outcomes[f"{action.kind}: {error.code}"] += 1
                 return
             except Killed:  # the service was killed; the caller sees a lost connection
                 if not group.serving or self.world.is_over:

@@ -109,7 +109,7 @@ class Checker:
             self.quality.check_predictions(self.versions)
         if wrote("receipts"):
             self.check_receipts()
-        if wrote("drift_reports", "receipts"):
+        if wrote("drift_reports"):
             self.quality.check_drift_reports()
 
     def check_versions(self) -> None:
@@ -238,6 +238,7 @@ class Checker:
             self.erased |= tokens
         if erasure in self.subjects:
             self.erased |= self.quality.check_pending_gone(*self.subjects[erasure])
+        self.quality.check_drift_reports(every=True)
 
     def check_gone(self, tokens: set[int], kind: str) -> None:
         """No weights depend on these examples."""

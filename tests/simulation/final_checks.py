@@ -8,6 +8,15 @@ from tests.simulation.callers import Request
 from tests.simulation.checker import Checker
 from tests.simulation.observed_state import StoredExample, Violation
 
+OUTCOMES = {
+    "versions": "versions",
+    "versions rejected": "versions WHERE state = 'rejected'",
+    "versions purged": "versions WHERE state = 'purged'",
+    "windows": "quality_windows",
+    "drift reports": "drift_reports WHERE report IS NOT NULL",
+    "receipts": "receipts",
+    "examples in quarantine": "examples WHERE quarantine IS NOT NULL",
+}
 ADDITIONS = ("add", "add_pending", "label", "correct")
 
 
@@ -35,6 +44,13 @@ class FinalChecks:
         self.check_files()
         self.check_mlflow()
         self.check_webhooks()
+        self.count_outcomes()
+
+    def count_outcomes(self) -> None:
+        """Take note of what happened, so that a protocol which no history reaches is noticed."""
+        for name, query in OUTCOMES.items():
+            [(count,)] = self.state.execute(f"SELECT count(*) FROM {query}")
+            self.checker.callers.outcomes[name] += count
 
     def check_gaps(self) -> None:
         for model in self.state.rows("SELECT id, head FROM models"):

@@ -39,6 +39,7 @@ from worker.scheduler import tick
 DAEMONS = ("worker-1", "worker-2", "scheduler", "outbox", "webhooks")
 CALLERS = ("api-1", "api-2")
 PUBLISH_SECONDS = 10.0
+WEBHOOK_SECONDS = 20.0
 SETTLE_SECONDS = 7200.0
 """Within which everything must be done once all faults have ended."""
 
@@ -60,6 +61,7 @@ class Result:
     actions: list[Action]
     trace: list[str]
     coverage: dict[str, int]
+    outcomes: dict[str, int]
     violation: Violation | None = None
     seconds: float = 0.0
     """Simulated time."""
@@ -85,8 +87,16 @@ class Laboratory(AbstractContextManager["Laboratory"]):
         self.database = SimulatedDatabase(self.settings)
         SimulatedDatabase.world = World(Baton(0), 0)
         upgrade(self.database)
-        self.template = self.database.copy()
+        self.prepare()
         return self
+
+    def prepare(self) -> None:
+        """Create the models and the webhook that all histories begin with."""
+        world = SimulatedDatabase.world
+        with installed(world, 0):
+            store_identity.begin(self.database, world.store)
+            Callers(ServiceContext(self.settings, self.database, world, lambda: None), world).set_up()
+        self.template, self.files = self.database.copy(), dict(world.files.live)
 
     def __exit__(self, *_error: object) -> None:
         self.database.close()
@@ -103,7 +113,7 @@ class History:
 
     def __init__(self, laboratory: Laboratory, seed: int | str, actions: list[Action], replays: bool) -> None:
         self.settings, self.database = laboratory.settings, laboratory.database
-        self.template, self.seed, self.actions, self.replays = laboratory.template, seed, actions, replays
+        self.laboratory, self.seed, self.actions, self.replays = laboratory, seed, actions, replays
         self.baton = Baton(seed)
         self.world = World(self.baton, seed)
         self.wake = threading.Event()
@@ -118,9 +128,10 @@ class History:
         """Whether the daemons must not be started again, because a restore is in progress."""
 
     def run(self) -> Result:
-        result = Result(self.seed, self.actions, self.baton.trace, self.baton.coverage)
+        result = Result(self.seed, self.actions, self.baton.trace, self.baton.coverage, self.callers.outcomes)
         SimulatedDatabase.world = self.world
-        self.database.replace(self.template)
+        self.database.replace(self.laboratory.template)
+        self.world.files.live.update(self.laboratory.files)
         with installed(self.world, self.seed):
             try:
                 self.set_up()
@@ -144,8 +155,6 @@ class History:
         return result
 
     def set_up(self) -> None:
-        store_identity.begin(self.database, self.world.store)
-        self.callers.set_up()
         self.world.observe = self.checker.observe
         self.world.broker.check = self.checker.check_message
         self.baton.on_death = self.on_death
@@ -215,7 +224,7 @@ class History:
 
     def run_webhooks(self, _name: str) -> None:
         while True:
-            clock.sleep(10.0)
+            clock.sleep(WEBHOOK_SECONDS)
             try:
                 deliveries.send_due(self.database, self.settings.secret, True)
             except Violation:
@@ -282,8 +291,11 @@ class History:
         for group in self.groups.values():
             group.kill_in, group.stall = None, 0.0
         end = self.baton.elapsed + SETTLE_SECONDS
-        for model in MODELS:  # a person ends the holds that rollbacks began
-            self.perform_alone(Action(self.baton.elapsed, "api-1", "resume", value=model))
+        decision = self.world.random.choice(("accept", "discard", ""))
+        for model in MODELS:  # a person ends the holds that rollbacks began, and decides about a rejected version
+            for kind in ("resume", decision):
+                if kind:
+                    self.perform_alone(Action(self.baton.elapsed, "api-1", kind, value=model))
         while True:
             self.baton.run(self.next_check(end))
             if self.checker.has_failed_erasures():

@@ -23,10 +23,13 @@ class QualityChecks:
         self.windows: dict[int, set[int]] = {}
         """Positions of each window."""
         self.scored_until: dict[int, int] = {}
+        self.reports: dict[int, str] = {}
+        """The drift report of each model."""
 
     def load(self) -> None:
         """Take over the present state without judging it."""
         self.before = self.state.pending
+        self.reports = self.read_reports()
         for row in self.state.rows("SELECT id, model_id, scores, first_position, last_position FROM quality_windows"):
             self.windows[row["id"]] = positions_of(row)
             self.scored.setdefault(row["model_id"], set()).update(self.windows[row["id"]])
@@ -100,11 +103,16 @@ class QualityChecks:
         if left:
             raise Violation("receipt before purge", f"Predictions for {sorted(left)} are left.")
 
-    def check_drift_reports(self) -> None:
-        """No report was computed from erased examples."""
-        for model, text in self.state.execute("SELECT model_id, report FROM drift_reports WHERE report IS NOT NULL"):
-            key = json.dumps(json.loads(text), sort_keys=True)
-            if bad := self.world.drift_reports[key] & self.erased:
+    def read_reports(self) -> dict[int, str]:
+        rows = self.state.execute("SELECT model_id, report FROM drift_reports WHERE report IS NOT NULL")
+        return {model: json.dumps(json.loads(text), sort_keys=True) for model, text in rows}
+
+    def check_drift_reports(self, every: bool = False) -> None:
+        """No new report was computed from erased examples; with `every`, no report at all."""
+        before, self.reports = self.reports, self.read_reports()
+        for model, key in self.reports.items():
+            bad = self.world.drift_reports[key] & self.erased
+            if bad and (every or before.get(model) != key):
                 raise Violation("drift of erased data", f"The report of model {model} counts {sorted(bad)}.")
 
 
