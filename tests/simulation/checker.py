@@ -191,7 +191,8 @@ class Checker:
             if bad := trained & self.state.requested(model):
                 detail = f"Version {row['version']} was promoted, and was trained on {sorted(bad)}."
                 raise Violation("promoted with erased data", detail)
-            self.quarantine.check_promotion(row, trained)
+            known = self.trained_on(before) if before is not None else None
+            self.quarantine.check_promotion(row, trained, known or ())
 
     def check_jobs(self) -> None:
         for row in self.state.rows("SELECT id, state, version, finished_at, message, error FROM jobs"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from tests.simulation.callers import Request
@@ -173,8 +174,9 @@ class FinalChecks:
             raise Violation("webhooks", f"{sorted(missing)} were not delivered.")
         if self.restored:
             return
-        for table, kind in (("promotions", "version.promoted"), ("versions WHERE state = 'rejected'", "version.rejected")):
-            [(count,)] = self.state.execute(f"SELECT count(*) FROM {table}")
-            sent = sum(row["type"] == kind for row in rows)
-            if sent < count or (table == "promotions" and sent > count):
-                raise Violation("webhooks", f"There are {count} {table}, but {sent} events {kind}.")
+        [(promoted,)] = self.state.execute("SELECT count(*) FROM promotions")
+        [(rejected,)] = self.state.execute("SELECT count(*) FROM versions WHERE state = 'rejected'")
+        sent = Counter(row["type"] for row in rows)
+        if sent["version.promoted"] != promoted or sent["version.rejected"] < rejected:
+            detail = f"{promoted} versions were promoted, and {rejected} rejected, but the events are {sent}."
+            raise Violation("webhooks", detail)

@@ -249,7 +249,8 @@ class History:
         self.groups[action.value].kill_in = action.size
 
     def do_stall(self, action: Action) -> None:
-        self.groups[action.value].stall = 2.0 + action.choice % 40
+        group = self.groups[action.value]
+        group.stall_in, group.stall = action.size, 2.0 + action.choice % 40
 
     def do_outage(self, action: Action) -> None:
         self.world.outages[action.value] = self.baton.elapsed + 5.0 + action.choice % 40
@@ -289,7 +290,7 @@ class History:
         """End all faults, and run until nothing is left to do."""
         self.world.outages.clear()
         for group in self.groups.values():
-            group.kill_in, group.stall = None, 0.0
+            group.kill_in, group.stall_in = None, None
         end = self.baton.elapsed + SETTLE_SECONDS
         decision = self.world.random.choice(("accept", "discard", ""))
         for model in MODELS:  # a person ends the holds that rollbacks began, and decides about a rejected version

@@ -43,7 +43,6 @@ from tests.simulation.baton import SimulatedClock, SimulatedThread
 from tests.simulation.engine import StubEngine, StubState
 from tests.simulation.world import World, namespace
 
-
 GATE_ROWS = 2
 """Holdout rows that the gate needs: fewer than in the product, because histories are small."""
 CHANGES_PER_DRIFT_REPORT = 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.observed_state import ObservedState, StoredExample, Violation
@@ -20,6 +21,8 @@ class QuarantineChecks:
         self.state, self.callers = state, callers
         self.before: dict[tuple[int, int], StoredExample] = {}
         """The examples in quarantine after the previous transaction."""
+        self.rejected: set[tuple[int, int]] = set()
+        """Models and numbers of rejected versions that were not promoted yet."""
 
     def load(self) -> None:
         self.before = {key: row for key, row in self.state.examples.items() if row.quarantine is not None}
@@ -29,6 +32,7 @@ class QuarantineChecks:
     ) -> None:
         """A rejected version learnt new examples, all of which are in quarantine."""
         [(kind,)] = self.state.execute("SELECT kind FROM jobs WHERE id = ?", version["job_id"])
+        self.rejected.add((model["id"], version["number"]))
         name, tip = f"Version {version['number']} of model {model['id']}", versions.get((model["id"], model["tip"]))
         if kind == "retrain":
             return  # the champion has learnt the same examples
@@ -39,8 +43,19 @@ class QuarantineChecks:
         if left := [row.token for row in rows if row.removed is None]:
             raise Violation("not quarantined", f"{name} was rejected, but {sorted(left)} are in force.")
 
-    def check_promotion(self, promotion: dict[str, Any], trained: set[int]) -> None:
-        """Nothing but a person's decision promotes a version that was trained on examples in quarantine."""
+    def check_promotion(self, promotion: dict[str, Any], trained: set[int], before: Collection[int]) -> None:
+        """Nothing but a person's decision promotes a version that was trained on examples in quarantine.
+
+        An accepted version does not bring back examples that were removed meanwhile. `before` are the tokens that the
+        previous champion was trained on.
+        """
+        key = promotion["model_id"], promotion["version"]
+        if key in self.rejected:
+            self.rejected.remove(key)
+            [(head,)] = self.state.execute("SELECT head FROM models WHERE id = ?", key[0])
+            if back := trained - self.state.in_force(key[0], head) - set(before):
+                detail = f"Version {key[1]} was accepted, and was trained on {sorted(back)}, which are removed."
+                raise Violation("removal undone", detail)
         bad = trained & self.state.quarantined(promotion["model_id"])
         if bad and promotion["by"] in AUTOMATIC:
             detail = f"Version {promotion['version']} was promoted, and was trained on {sorted(bad)}."

@@ -21,6 +21,9 @@ EXPECTED = {
     "receipt before purge": "receipt before purge",
     "outdated snapshot": "promoted with erased data",
     "restore without replay": "erased example used",
+    "rejection without quarantine": "not quarantined",
+    "windows before the version": "scored twice",
+    "accept without examples": "decision lost",
 }
 
 
