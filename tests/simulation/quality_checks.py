@@ -10,6 +10,8 @@ from safetensors.numpy import load
 from tests.simulation.observed_state import ObservedState, PendingExample, Violation
 from tests.simulation.world import World
 
+WINDOWS = "SELECT id, model_id, scores, rows, first_position, last_position, created_at FROM quality_windows"
+
 
 class QualityChecks:
     def __init__(self, state: ObservedState, world: World, erased: set[int]) -> None:
@@ -20,8 +22,8 @@ class QualityChecks:
         """By person: tokens of pending examples that were deleted while an erasure restricted them."""
         self.scored: dict[int, set[int]] = {}
         """By model: positions that a window counts or counted."""
-        self.windows: dict[int, set[int]] = {}
-        """Positions of each window."""
+        self.windows: dict[tuple[int, str], set[int]] = {}
+        """Positions of each window, by its id, which may be used again, and the time when it was created."""
         self.scored_until: dict[int, int] = {}
         self.reports: dict[int, str] = {}
         """The drift report of each model."""
@@ -30,9 +32,9 @@ class QualityChecks:
         """Take over the present state without judging it."""
         self.before = self.state.pending
         self.reports = self.read_reports()
-        for row in self.state.rows("SELECT id, model_id, scores, first_position, last_position FROM quality_windows"):
-            self.windows[row["id"]] = positions_of(row)
-            self.scored.setdefault(row["model_id"], set()).update(self.windows[row["id"]])
+        for row in self.state.rows(WINDOWS):
+            self.windows[row["id"], row["created_at"]] = positions_of(row)
+            self.scored.setdefault(row["model_id"], set()).update(positions_of(row))
 
     # Examples without a label
 
@@ -77,8 +79,9 @@ class QualityChecks:
             if until < self.scored_until.get(model, 0):
                 raise Violation("scored twice", f"Model {model}: from {self.scored_until[model]} back to {until}.")
             self.scored_until[model] = until
-        query = "SELECT id, model_id, scores, rows, first_position, last_position FROM quality_windows WHERE id > ?"
-        for row in self.state.rows(query, max(self.windows, default=0)):
+        for row in self.state.rows(WINDOWS):
+            if (row["id"], row["created_at"]) in self.windows:
+                continue
             positions, seen = positions_of(row), self.scored.setdefault(row["model_id"], set())
             if len(positions) != row["rows"]:
                 raise Violation("scored twice", f"A window has {row['rows']} rows at {sorted(positions)}.")
@@ -88,7 +91,7 @@ class QualityChecks:
                 raise Violation("scored twice", f"No examples arrived at {sorted(strange)}.")
             if max(positions) > self.scored_until[row["model_id"]]:
                 raise Violation("scored twice", f"{sorted(positions)} will be scored again.")
-            self.windows[row["id"]] = positions
+            self.windows[row["id"], row["created_at"]] = positions
             seen |= positions
 
     # Erasures
@@ -97,9 +100,9 @@ class QualityChecks:
         """No prediction for the erased examples is left when the receipt is written."""
         query = "SELECT position FROM recorded_predictions WHERE model_id = ?"
         left = positions.intersection(at for (at,) in self.state.execute(query, model))
-        query = "SELECT id FROM quality_windows WHERE model_id = ? AND scores IS NOT NULL"
-        for (id_,) in self.state.execute(query, model):
-            left |= positions & self.windows[id_]
+        query = "SELECT id, created_at FROM quality_windows WHERE model_id = ? AND scores IS NOT NULL"
+        for key in self.state.execute(query, model):
+            left |= positions & self.windows[key]
         if left:
             raise Violation("receipt before purge", f"Predictions for {sorted(left)} are left.")
 
