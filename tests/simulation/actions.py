@@ -7,7 +7,7 @@ from random import Random
 
 MODELS = ("alpha", "beta")
 PEOPLE = ("ann", "bob", "eve", "joe")
-SECONDS = 60.0
+SECONDS = 50.0
 """Over which the actions are spread."""
 GROUPS = ("worker-1", "worker-2", "scheduler", "outbox", "webhooks", "api-1", "api-2")
 SCENARIOS = {"restore": 0.15, "quarantine": 0.4, "labels": 0.4}
@@ -67,7 +67,7 @@ def generate(seed: int | str) -> list[Action]:
     random = Random(f"actions {seed}")
     actions = [Action(0.1 + 0.1 * i, "api-1", "add", value=MODELS[0], size=4) for i in range(2)]
     actions.append(Action(0.4, "api-1", "adapt", value=MODELS[0]))
-    for _ in range(random.randint(2, 9)):
+    for _ in range(random.randint(1, 7)):
         kind = random.choices(list(REQUESTS), list(REQUESTS.values()))[0]
         model = MODELS[0] if random.random() < 0.75 else MODELS[1]
         actions.append(request(random, random.random() * SECONDS, kind, model))

@@ -45,7 +45,7 @@ from tests.simulation.world import World, namespace
 
 GATE_ROWS = 2
 """Holdout rows that the gate needs: fewer than in the product, because histories are small."""
-CHANGES_PER_DRIFT_REPORT = 3
+CHANGES_PER_DRIFT_REPORT = 6
 
 
 class EventHandler:

@@ -290,7 +290,7 @@ def make_settings(folder: Path) -> Settings:
         lease_seconds=10.0,
         retry_seconds=2.0,
         resend_seconds=20.0,
-        tick_seconds=20.0,
+        tick_seconds=25.0,
         max_attempts=3,
         pool_size=4,
     )
