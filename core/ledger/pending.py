@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from core.clock import now
 from core.database import rows_changed
 from core.ledger.batch import Batch
-from core.ledger.queries import batched
+from core.ledger.queries import batched, find_purged
 from core.tables.ledger import Change, ChangeKind, Example, PendingExample
 from core.tables.models import Model
 
@@ -50,8 +50,13 @@ def content_of(row: PendingExample, layout: Layout) -> tuple[bytes, str | None, 
 
 
 def store(session: Session, model_id: int, batch: Batch, holdout: NDArray[np.bool_]) -> None:
-    """Store new examples without labels."""
+    """Store new examples without labels.
+
+    A version that an erasure has purged since it made its predictions leaves none of them.
+    """
     weights, predicted, moment = batch.stored_weights, batch.predicted, now()
+    numbers = () if predicted is None else (predicted.version, predicted.challenger)
+    gone = find_purged(session, model_id, numbers) if numbers else set[int]()
     rows: list[dict[str, Any]] = []
     for i, id_ in enumerate(batch.ids.to_pylist()):
         row = {
@@ -73,8 +78,9 @@ def store(session: Session, model_id: int, batch: Batch, holdout: NDArray[np.boo
             "created_at": moment,
         }
         if predicted is not None:
-            row |= {"version": predicted.version, "mean": predicted.mean[i].astype("<f8").tobytes()}
-            if predicted.challenger_mean is not None:
+            if predicted.version not in gone:
+                row |= {"version": predicted.version, "mean": predicted.mean[i].astype("<f8").tobytes()}
+            if predicted.challenger_mean is not None and predicted.challenger not in gone:
                 mean = predicted.challenger_mean[i].astype("<f8").tobytes()
                 row |= {"challenger": predicted.challenger, "challenger_mean": mean}
         rows.append(row)

@@ -1,6 +1,6 @@
 """Single rows and pages of the ledger: examples in force, and removals. `passes` reads all examples."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
@@ -13,6 +13,7 @@ from core.errors import NotFound
 from core.paging import invalid_cursor
 from core.tables.ledger import Change, Example, PendingExample, Removal
 from core.tables.models import Model
+from core.tables.versions import Version, VersionState
 
 VALUES_PER_QUERY = 5_000
 """Values in one IN (...), far below the limits of both databases."""
@@ -142,6 +143,13 @@ def find_removal(session: Session, model: Model, id: str) -> Removal:
     if removal is None or removal.model_id != model.id:
         raise NotFound("removal_not_found", "This removal does not exist.")
     return removal
+
+
+def find_purged(session: Session, model_id: int, numbers: Collection[int | None]) -> set[int]:
+    """Which versions an erasure has purged, or keeps out of use until it does: nothing they predict may be stored."""
+    gone = or_(Version.state == VersionState.PURGED, Version.purge_at.is_not(None))
+    ours = (Version.model_id == model_id, Version.number.in_([number for number in numbers if number is not None]))
+    return set(session.scalars(select(Version.number).where(*ours, gone)))
 
 
 def look_up_in_force(

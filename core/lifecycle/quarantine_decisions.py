@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy import select
+from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from core.errors import Conflict
@@ -12,6 +12,7 @@ from core.jobs import queue
 from core.ledger import quarantine
 from core.ledger.quarantine import quarantined_versions
 from core.tables.erasures import PENDING, Erasure
+from core.tables.ledger import Example
 from core.tables.models import Model
 from core.tables.versions import Version, VersionState
 from core.versions.erased_examples import may_depend_on_erased
@@ -32,19 +33,21 @@ class Decision:
 def accept(session: Session, model: Model, version: Version, by: str, request_id: str | None) -> Decision:
     """Put the examples of a rejected version back into force and promote it.
 
-    If the model has learnt other changes since, the version itself is outdated: the model is then adapted to the
-    accepted examples, and the gate only warns about them.
+    If the model has learnt other changes since, or examples that the version was trained on are out of force, the
+    version itself is outdated: the model is then adapted to the accepted examples, and the gate only warns about them.
     """
     require_rejected(session, model, version)
     asked = select(Erasure.subject).where(Erasure.state.in_(PENDING), Erasure.subject.is_not(None))
     excluded = [subject for subject in session.scalars(asked) if subject is not None]
+    waiting = quarantined_versions(session, model).get(version.number, 0)
+    complete = not has_lost_examples(session, model, version)
     count = quarantine.accept(session, model, version.number, excluded)
     if count:
         model.accepted_position, model.accepted_by = model.head, by
     # a rejected retrain has no parent and no examples of its own: it is current unless the tip covers more changes
     tip = tip_of(session, model)
     latest = version.parent == model.tip or (not count and (tip is None or tip.position <= version.position))
-    current = latest and is_usable(session, version)
+    current = latest and complete and count == waiting and is_usable(session, version)
     if version.state is VersionState.REJECTED:
         version.state = VersionState.CANDIDATE if current else VersionState.SUPERSEDED
     if current:
@@ -63,6 +66,14 @@ def is_usable(session: Session, version: Version) -> bool:
     """Whether a version can serve: it was not trained on data of a person who was, or is being, erased."""
     purged = version.state is VersionState.PURGED or version.purge_at is not None
     return not purged and not may_depend_on_erased(session, version)
+
+
+def has_lost_examples(session: Session, model: Model, version: Version) -> bool:
+    """Whether examples that a version was trained on are out of force, apart from those that its rejection took out."""
+    learnt = (Example.model_id == model.id, Example.holdout.is_(False), Example.position <= version.position)
+    others = or_(Example.quarantine.is_(None), Example.quarantine != version.number)
+    lost = select(Example.position).where(*learnt, Example.removed > version.position, others)
+    return session.scalar(lost.limit(1)) is not None
 
 
 def require_rejected(session: Session, model: Model, version: Version) -> None:

@@ -11,7 +11,7 @@ from tests.simulation.history import Laboratory
 from tests.simulation.simulate import describe, shrink
 
 SEEDS = 200
-CHUNKS = 4
+CHUNKS = 12
 """Tests that share the seeds, so that several processes can run them."""
 SEARCHED_SEEDS = 60
 """Seeds among which a broken variant must fail."""
@@ -21,6 +21,9 @@ EXPECTED = {
     "receipt before purge": "receipt before purge",
     "outdated snapshot": "promoted with erased data",
     "restore without replay": "erased example used",
+    "rejection without quarantine": "not quarantined",
+    "windows before the version": "scored twice",
+    "accept without examples": "decision lost",
 }
 
 

@@ -14,10 +14,12 @@ from sqlalchemy.orm import Session
 from core.kprior import State
 from core.ledger import passes
 from core.ledger.batch import to_times
+from core.ledger.queries import find_purged
 from core.quality import queries
 from core.quality.batch_alarm import ALARM_WINDOWS, is_suspicious
 from core.quality.clusters import cluster
 from core.quality.estimates import estimate
+from core.quality.forgetting import round_windows
 from core.quality.scored_rows import MetricOptions, ScoredRows
 from core.quality.scoring import overlay, score, score_means
 from core.quality.segments import name_rows
@@ -43,14 +45,21 @@ class NewExamplesScored:
     alarm: bool = False
 
     def record(self, session: Session, model: Model, job_id: str | None) -> None:
-        """Store the windows, in the transaction that records the version; nothing if another job was faster."""
-        if model.scored_position != self.since:
+        """Store the windows, in the transaction that records the version.
+
+        Does nothing if another job was faster, or has scored later examples: a retrain may be at an earlier position.
+        """
+        if model.scored_position != self.since or self.until <= self.since:
             return
         model.scored_position = self.until
         queries.forget_recorded(session, model.id, self.until)
         for window in self.windows:
             window.job_id = job_id
             session.add(window)
+        used = {number for window in self.windows for number in (window.champion, window.frozen, window.challenger)}
+        if gone := find_purged(session, model.id, used):  # by an erasure that ended after the examples were scored
+            session.flush()
+            round_windows(session, model.id, gone, ())
         if self.alarm:
             rows = sum(window.rows for window in self.windows)
             emit(session, WebhookEvent.BATCH_SUSPICIOUS, model=model.name, job=job_id, rows=rows)
