@@ -7,7 +7,7 @@ import re
 import secrets
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property, lru_cache
 from pathlib import Path
 from urllib.parse import quote
@@ -54,6 +54,12 @@ class Settings(BaseSettings):
     mlflow_pages_url: str = Field("", description="URL of MLflow's pages for browsers, if it differs from mlflow_url.")
     secret_key: SecretStr = Field(
         SecretStr(""), description="Key of the subject hashes. Empty: a file in the home folder."
+    )
+    signing_key_file: str = Field(
+        "", description="Ed25519 key (PEM) that signs the register of erasures. Empty: a file in the home folder."
+    )
+    signing_key_previous_file: str = Field(
+        "", description="Key that `signing_key_file` replaces, or `lost` if it no longer exists. Empty: none."
     )
     admin_key: SecretStr = Field(SecretStr(""), description="First admin key. Empty: generated and written to a file.")
 
@@ -241,13 +247,13 @@ def describe_unknown(variables: Iterable[str]) -> list[str]:
     return warnings
 
 
-def load_or_create_secret(path: Path) -> str:
+def load_or_create_secret(path: Path, create: Callable[[], str] = lambda: secrets.token_urlsafe(32)) -> str:
     """Read the secret in a file that only its owner can read; creates it if the file does not exist."""
     new = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
     try:
         return path.read_text().strip()
     except FileNotFoundError:
-        write_private(new, secrets.token_urlsafe(32))
+        write_private(new, create().strip())
     try:
         os.link(new, path)  # unlike a rename, this fails if another process was first
     except FileExistsError:
