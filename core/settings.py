@@ -8,6 +8,7 @@ import secrets
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from functools import cached_property, lru_cache
 from pathlib import Path
 from urllib.parse import quote
@@ -106,6 +107,15 @@ class Settings(BaseSettings):
     private_webhooks: bool = Field(False, description="Allow webhooks to private and loopback addresses.")
     erasure_hold: bool = Field(False, description="Hold erasure requests for approval unless a request says otherwise.")
 
+    register_retention: str = Field(
+        "1095d",
+        pattern="^([1-9][0-9]{0,4}d)?$",
+        description="Days for which the register of erasures keeps its records. Empty: for ever.",
+    )
+    tsa_url: str = Field(
+        "", description="URL of an RFC 3161 authority that time-stamps the heads of the register. Empty: none."
+    )
+
     queues: str = Field("", description="Comma-separated queues that a worker serves. Empty: all.")
     worker_processes: int = Field(2, ge=1, le=256, description="Concurrent jobs of one worker; use one per GPU.")
     device: str = Field("auto", pattern="^(auto|cpu|cuda)$", description="auto: the GPU if there is one.")
@@ -167,6 +177,11 @@ class Settings(BaseSettings):
     @property
     def artifacts(self) -> str:
         return self.artifacts_url or str(self.folder / "artifacts")
+
+    @property
+    def record_lifetime(self) -> timedelta | None:
+        """How long records of the register are kept; None: for ever."""
+        return timedelta(days=int(self.register_retention[:-1])) if self.register_retention else None
 
     @property
     def queue_names(self) -> list[str]:

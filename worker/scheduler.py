@@ -18,13 +18,14 @@ from celery import Celery
 from core import clock, idempotency, logs
 from core.database import Database
 from core.erasure.deleted_models import complete_erasures
-from core.erasure.receipts import file_missing
+from core.erasure.receipts import write_files
 from core.erasure.requests import restrict_held
 from core.erasure.states import warn_of_due
 from core.errors import AmendError
 from core.jobs import messages, schedule, workers
 from core.lifecycle import erase_schedule
 from core.lifecycle.retention import expire_due
+from core.register.retention import expire_records
 from core.settings import Settings, from_environment
 from core.tracking.queries import next_event
 from core.vacuum import vacuum_if_due
@@ -79,7 +80,7 @@ def tick(settings: Settings, database: Database, celery: Celery) -> None:
     def sweep_store() -> None:
         store_identity.identify(database, store)
         sweep(database, store)
-        file_missing(database, store)
+        write_files(database, store)
 
     def delete_silent_workers() -> None:
         with database.write() as session:
@@ -107,6 +108,7 @@ def tick(settings: Settings, database: Database, celery: Celery) -> None:
         delete_old_answers,
         lambda: warn_of_due(database),
         delete_old_deliveries,
+        lambda: expire_records(database, settings),
         (settings.folder / "scheduler.alive").touch,
     ]
     for step in steps:

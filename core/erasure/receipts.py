@@ -8,26 +8,31 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict, cast
+from typing import Any, cast
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
+from typing_extensions import TypedDict  # pydantic cannot read typing.TypedDict before Python 3.12
 
+from core.database import Database
 from core.erasure.report import ErasureReport, report_json
 from core.errors import NotFound
-from core.paging import page_after
-from core.register import log
+from core.register import files, log
 from core.register.records import SYSTEM, PendingLeaf, new_record
 from core.register.signing import Head, pae, signer_of
 from core.tables.erasures import Erasure, Receipt
 from core.tables.register import Leaf, RecordKind
 from core.tables.webhooks import WebhookEvent
+from core.versions.store import Store
 from core.webhooks.events import emit
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "https://amend.dev/erasure-receipt/v1"
 """An identifier, not a web page."""
+
+
+FOLDER = "receipts"
 
 
 class Signature(TypedDict):
@@ -37,14 +42,20 @@ class Signature(TypedDict):
     sig: str
 
 
-class Envelope(TypedDict):
-    """A receipt as a DSSE envelope, and its leaf in the register."""
+class SignedStatement(TypedDict):
+    """A DSSE envelope."""
 
     payloadType: str
     payload: str
     """The in-toto statement, in Base64."""
     signatures: list[Signature]
+
+
+class Envelope(SignedStatement):
+    """A receipt as a DSSE envelope, and its leaf in the register."""
+
     register: log.Acknowledgement
+    """The leaf `completed`, with its inclusion proof and the head that was signed with it."""
 
 
 class ReceiptLeaf(PendingLeaf):
@@ -114,26 +125,57 @@ def find_receipt(session: Session, number: int) -> Receipt:
     return receipt
 
 
-def page_receipts(session: Session, after: int | None, limit: int) -> Sequence[Receipt]:
-    """Receipts, newest first."""
-    key = None if after is None else (after,)
-    return session.scalars(page_after(select(Receipt), (Receipt.number,), key, limit)).all()
+def page_receipts(session: Session, before: int, limit: int) -> Sequence[Receipt]:
+    """Receipts with numbers below `before`, newest first."""
+    query = select(Receipt).where(Receipt.number < before).order_by(Receipt.number.desc())
+    return session.scalars(query.limit(limit)).all()
+
+
+def count(session: Session) -> int:
+    """The number of receipts."""
+    return session.scalar(select(func.count()).select_from(Receipt)) or 0
 
 
 def envelope_of(session: Session, receipt: Receipt) -> Envelope:
     """The DSSE envelope of a receipt, with the inclusion proof for the head that was signed with it."""
     head = cast(Head, receipt.head)
     found = log.entry(session, session.get_one(Leaf, receipt.leaf), head["size"])
-    return Envelope(**signed_part(receipt), register=log.Acknowledgement(**found, head=head))  # type: ignore[typeddict-item]
+    envelope: Envelope = {**signed_part(receipt), "register": log.Acknowledgement(**found, head=head)}
+    return envelope
 
 
-def signed_part(receipt: Receipt) -> dict[str, Any]:
+def signed_part(receipt: Receipt) -> SignedStatement:
     """The envelope without the leaf, as in the receipt's file."""
-    return {
-        "payloadType": PAYLOAD_TYPE,
-        "payload": base64.b64encode(receipt.payload).decode(),
-        "signatures": [{"keyid": receipt.key_id, "sig": receipt.signature}],
-    }
+    return SignedStatement(
+        payloadType=PAYLOAD_TYPE,
+        payload=base64.b64encode(receipt.payload).decode(),
+        signatures=[Signature(keyid=receipt.key_id, sig=receipt.signature)],
+    )
+
+
+def name_of(number: int) -> str:
+    return f"{FOLDER}/{number:08d}.json"
+
+
+def file_content(receipt: Receipt) -> dict[str, Any]:
+    """The content of a receipt's file: what the register does not have."""
+    return {**signed_part(receipt), "number": receipt.number, "leaf": receipt.leaf, "head": receipt.head}
+
+
+def write_files(database: Database, store: Store) -> int:
+    """Write missing files of receipts and leaves to the store; returns the number of leaves.
+
+    Receipts first: a leaf counts as filed once its receipt is.
+    """
+    with database.read() as session:
+        indices = [leaf.index for leaf in files.unfiled(session)]
+        receipts = session.scalars(select(Receipt).where(Receipt.leaf.in_(indices))).all() if indices else []
+    for receipt in receipts:
+        content = file_content(receipt)
+        there = files.read_file(store, name_of(receipt.number))
+        if there is None:
+            store.write(name_of(receipt.number), json.dumps(content, indent=2).encode())
+    return files.write_missing(database, store)
 
 
 def read_statement(receipt: Receipt) -> Mapping[str, Any]:

@@ -109,9 +109,7 @@ def move(row: Erasure | Part, state: ErasureState) -> None:
     row.state = state
 
 
-def record_decision(
-    session: Session, erasure: Erasure, kind: RecordKind, by: str, **fields: str | bool | None
-) -> None:
+def record_decision(session: Session, erasure: Erasure, kind: RecordKind, by: str, **fields: str | bool | None) -> None:
     """Record a decision in the register; raises Conflict if it cannot be made in this state."""
     states, code, message = DECISIONS[kind]
     if erasure.state not in states:

@@ -40,8 +40,7 @@ def rotate(session: Session, signer: Signer, head: Head | None) -> Head | None:
     """Make the configured key the current one, in the locked register; returns its new head."""
     old = current_key(session)
     if old is None:
-        session.add(SigningKey(key_id=signer.key_id, public_key=signer.public_pem))
-        session.flush()
+        add(session, signer.key_id, signer.public_pem)
         return head
     settings = session.info["settings"]
     previous = previous_signer_of(settings)
@@ -54,10 +53,23 @@ def rotate(session: Session, signer: Signer, head: Head | None) -> Head | None:
     )
     first = head["size"] if head else 0
     rotated = tree.append(session, [PendingLeaf(made)], first, previous or signer)
-    old.until, old.head = first, dict(rotated) if previous else None
-    session.add(SigningKey(key_id=signer.key_id, public_key=signer.public_pem))
-    session.flush()
+    replace(session, signer.key_id, signer.public_pem, first, rotated if previous else None)
     return rotated
+
+
+def add(session: Session, key_id: str, public_pem: str) -> None:
+    """Make a key the current one of a register that has none."""
+    session.add(SigningKey(key_id=key_id, public_key=public_pem))
+    session.flush()
+
+
+def replace(session: Session, key_id: str, public_pem: str, leaf: int, head: Head | None) -> None:
+    """Record that a leaf replaced the current key; `head` was signed by the old key and includes the leaf."""
+    old = current_key(session)
+    if old is not None:
+        old.until, old.head = leaf, dict(head) if head else None
+        session.flush()
+    add(session, key_id, public_pem)
 
 
 def describe_mismatch(configured: str, expected: str, used_before: bool) -> str:

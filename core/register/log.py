@@ -6,27 +6,20 @@ lock that a transaction takes. A leaf therefore exists exactly if the action tha
 
 import json
 from collections.abc import Sequence
-from typing import Any, TypedDict
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.database import run_before_commit
-from core.register import keys, tree
-from core.register.records import PendingLeaf, new_record
+from core.ledger.queries import batched
+from core.register import files, keys, merkle, tree
+from core.register.records import PendingLeaf, StoredEntry, new_record, stored_entry
 from core.register.signing import Head, signer_of
 from core.tables.register import Leaf, RecordKind
+from core.versions.store import Store
 
 QUEUE = "register_queue"
-
-
-class StoredEntry(TypedDict):
-    """A leaf, as in its file. Record and salt are null after the retention period."""
-
-    leaf: int
-    record: dict[str, Any] | None
-    salt: str | None
-    commitment: str
 
 
 class Entry(StoredEntry):
@@ -65,13 +58,18 @@ def pending(session: Session) -> list[PendingLeaf]:
 
 
 def write_pending(session: Session) -> Head | None:
-    """Append the queued leaves and sign the new head. Takes the register's lock: nothing may be locked after this."""
+    """Append the queued leaves and sign the new head. Takes the register's lock: nothing may be locked after this.
+
+    Raises Unavailable if the store has leaves that the database lacks.
+    """
     leaves: list[PendingLeaf] = session.info.pop(QUEUE, [])
     if not leaves:
         return None
     session.flush()
-    signer = signer_of(session.info["settings"])
+    settings = session.info["settings"]
+    signer = signer_of(settings)
     head = tree.lock(session)
+    files.require_same(session, Store(settings.artifacts))
     if keys.is_due(session, signer):
         head = keys.rotate(session, signer, head)
     first = head["size"] if head else 0
@@ -81,16 +79,8 @@ def write_pending(session: Session) -> Head | None:
     for index, leaf in enumerate(leaves, first):
         leaf.after_append(session, index, head)
     session.flush()
+    session.info["register_grew"] = True
     return head
-
-
-def stored_entry(leaf: Leaf) -> StoredEntry:
-    return StoredEntry(
-        leaf=leaf.index,
-        record=json.loads(leaf.record) if leaf.record is not None else None,
-        salt=leaf.salt.hex() if leaf.salt is not None else None,
-        commitment=leaf.commitment.hex(),
-    )
 
 
 def entry(session: Session, leaf: Leaf, size: int) -> Entry:
@@ -104,6 +94,24 @@ def acknowledge(session: Session, leaf: Leaf) -> Acknowledgement:
     return Acknowledgement(**entry(session, leaf, head["size"]), head=head)
 
 
+def acknowledge_filings(session: Session, erasure_ids: Sequence[str]) -> dict[str, Acknowledgement]:
+    """Acknowledgements of the last filing of each erasure, by its id."""
+    found: dict[str, Leaf] = {}
+    for some in batched(erasure_ids):
+        for leaf in session.scalars(select(Leaf).where(Leaf.erasure_id.in_(some)).order_by(Leaf.index)):
+            if leaf.erasure_id is not None and leaf.record and json.loads(leaf.record)["kind"] == RecordKind.FILED:
+                found[leaf.erasure_id] = leaf
+    head, nodes = tree.current_head(session), tree.SubtreeReader(session)
+    return {
+        id: Acknowledgement(
+            **stored_entry(leaf),
+            path=[value.hex() for value in merkle.prove_inclusion(leaf.index, head["size"], nodes)],
+            head=head,
+        )
+        for id, leaf in found.items()
+    }
+
+
 def leaves_of(session: Session, erasure_id: str) -> Sequence[Leaf]:
     """The leaves of an erasure, in order."""
     return session.scalars(select(Leaf).where(Leaf.erasure_id == erasure_id).order_by(Leaf.index)).all()
@@ -115,10 +123,20 @@ def records_of(session: Session, erasure_id: str) -> list[dict[str, Any]]:
     return stored + [leaf.record for leaf in pending(session) if leaf.record.get("erasure") == erasure_id]
 
 
+def all_records(session: Session) -> dict[int, dict[str, Any]]:
+    """All records that have not expired, by the index of their leaf."""
+    found = session.execute(select(Leaf.index, Leaf.record).where(Leaf.record.is_not(None)).order_by(Leaf.index))
+    records: dict[int, dict[str, Any]] = {}
+    for index, text in found:
+        try:
+            records[index] = json.loads(text or "")
+        except ValueError:  # altered; verification reports its commitment
+            continue
+    return records
+
+
 def first_commitment(session: Session, erasure_id: str) -> bytes:
     """The commitment of the first leaf of an erasure, which records that it was filed."""
-    first = session.scalar(
-        select(Leaf.commitment).where(Leaf.erasure_id == erasure_id).order_by(Leaf.index).limit(1)
-    )
+    first = session.scalar(select(Leaf.commitment).where(Leaf.erasure_id == erasure_id).order_by(Leaf.index).limit(1))
     ours = (leaf.commitment for leaf in pending(session) if leaf.record.get("erasure") == erasure_id)
     return first if first is not None else next(ours)

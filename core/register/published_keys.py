@@ -1,8 +1,9 @@
 """The public keys of the register, as others need them to follow a rotation."""
 
-from typing import TypedDict, cast
+from typing import cast
 
 from sqlalchemy.orm import Session
+from typing_extensions import TypedDict  # pydantic cannot read typing.TypedDict before Python 3.12
 
 from core.register import log
 from core.register.keys import current_key, earlier_keys

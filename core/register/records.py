@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy.orm import Session
+from typing_extensions import TypedDict  # pydantic cannot read typing.TypedDict before Python 3.12
 
 from core.clock import now
 from core.database import utc_text
 from core.register.signing import Head
 from core.tables.keys import Key
-from core.tables.register import RecordKind
+from core.tables.register import Leaf, RecordKind
 
 SYSTEM = "amend"
 """The actor of what Amend does by itself."""
@@ -41,6 +42,7 @@ class PendingLeaf:
 
     record: dict[str, Any]
     salt: bytes = field(default_factory=lambda: secrets.token_bytes(32))
+    expired = False
 
     @property
     def commitment(self) -> bytes:
@@ -59,3 +61,34 @@ def new_record(session: Session, kind: RecordKind, by: str, **fields: Any) -> di
     given = {name: value for name, value in fields.items() if value is not None}
     actor = {"id": by, "name": key.name if key else None}
     return {"v": VERSION, "kind": kind.value, "at": utc_text(now()), "actor": actor, **given}
+
+
+class StoredEntry(TypedDict):
+    """A leaf, as in its file. Record and salt are null after the retention period."""
+
+    leaf: int
+    record: dict[str, Any] | None
+    salt: str | None
+    commitment: str
+
+
+def stored_entry(leaf: Leaf) -> StoredEntry:
+    return StoredEntry(
+        leaf=leaf.index,
+        record=json.loads(leaf.record) if leaf.record is not None else None,
+        salt=leaf.salt.hex() if leaf.salt is not None else None,
+        commitment=leaf.commitment.hex(),
+    )
+
+
+class ImportedLeaf(PendingLeaf):
+    """A leaf of the store that the database lost; its record may have expired."""
+
+    def __init__(self, entry: StoredEntry) -> None:
+        super().__init__(entry["record"] or {}, bytes.fromhex(entry["salt"] or ""))
+        self.expired = entry["record"] is None
+        self.made = bytes.fromhex(entry["commitment"])
+
+    @property
+    def commitment(self) -> bytes:
+        return self.made

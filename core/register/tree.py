@@ -60,15 +60,23 @@ def append(session: Session, leaves: Sequence[PendingLeaf], first: int, signer: 
         grown = merkle.grow(index, merkle.hash_leaf(leaf.commitment), nodes)
         nodes.known.update({(level, i): value for level, i, value in grown})
         added += [{"level": level, "index": i, "hash": value} for level, i, value in grown]
-        text, erasure = canonical(leaf.record), leaf.record.get("erasure")
-        session.add(
-            Leaf(index=index, commitment=leaf.commitment, salt=leaf.salt, record=text, erasure_id=erasure, filed=False)
-        )
+        session.add(to_row(index, leaf))
     session.execute(sa.insert(Node), added)
     size = first + len(leaves)
     head = signer.sign_head(size, merkle.find_root(size, nodes))
     store_head(session, head)
     return head
+
+
+def to_row(index: int, leaf: PendingLeaf) -> Leaf:
+    return Leaf(
+        index=index,
+        commitment=leaf.commitment,
+        salt=None if leaf.expired else leaf.salt,
+        record=None if leaf.expired else canonical(leaf.record),
+        erasure_id=leaf.record.get("erasure"),
+        filed=False,
+    )
 
 
 def store_head(session: Session, head: Head) -> None:

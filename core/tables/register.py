@@ -30,18 +30,16 @@ class RecordKind(StrEnum):
     KEY_ROTATED = "key_rotated"
 
 
+UNFILED, UNEXPIRED = text("NOT filed"), text("record IS NOT NULL")
+
+
 class Leaf(Base):
     """A leaf of the register. Record and salt are deleted after the retention period; the commitment stays."""
 
     __tablename__ = "register_leaves"
     __table_args__ = (
-        Index("ix_register_leaves_unfiled", "index", sqlite_where=text("NOT filed"), postgresql_where=text("NOT filed")),
-        Index(
-            "ix_register_leaves_created_at",
-            "created_at",
-            sqlite_where=text("record IS NOT NULL"),
-            postgresql_where=text("record IS NOT NULL"),
-        ),
+        Index("ix_register_leaves_unfiled", "index", sqlite_where=UNFILED, postgresql_where=UNFILED),
+        Index("ix_register_leaves_created_at", "created_at", sqlite_where=UNEXPIRED, postgresql_where=UNEXPIRED),
     )
 
     index: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)

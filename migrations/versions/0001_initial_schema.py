@@ -485,10 +485,11 @@ def create_register() -> None:
         sa.PrimaryKeyConstraint("index", name="pk_register_leaves"),
     )
     op.create_index("ix_register_leaves_erasure_id", "register_leaves", ["erasure_id"], unique=False)
-    for name, column, condition in (("unfiled", "index", "NOT filed"), ("created_at", "created_at", "record IS NOT NULL")):
-        where = sa.text(condition)
-        index = f"ix_register_leaves_{name}"
-        op.create_index(index, "register_leaves", [column], sqlite_where=where, postgresql_where=where)
+    for name, column, condition in (
+        ("ix_register_leaves_unfiled", "index", sa.text("NOT filed")),
+        ("ix_register_leaves_created_at", "created_at", sa.text("record IS NOT NULL")),
+    ):
+        op.create_index(name, "register_leaves", [column], sqlite_where=condition, postgresql_where=condition)
     op.create_table(
         "register_nodes",
         sa.Column("level", sa.Integer(), autoincrement=False, nullable=False),

@@ -173,7 +173,6 @@ def complete(attempt: JobAttempt, verified: set[str], done: list[str]) -> None:
         verified = verified - requests.include_new_examples(session, erasures)
     cleanup = vacuum_database(database)
     with attempt.write() as (session, job, model):
-        receipts.require_all(session, store)
         count, remembered = 0, champion_memory(session, store, model)
         lost = len(find_strays(session, store, history.folder_of(model.id)))
         for part, erasure in still_verified(session, model, verified):
@@ -196,4 +195,4 @@ def complete(attempt: JobAttempt, verified: set[str], done: list[str]) -> None:
         completed = [f"{count_of(count, 'erasure')} completed."] if count else []
         leases.end(job, JobState.SUCCEEDED, " ".join(completed + done) or "There was nothing to delete.")
     vacuum_if_due(database)  # until now, the row of the erasure contained the hash of the person
-    receipts.file_missing(database, store)
+    receipts.write_files(database, store)

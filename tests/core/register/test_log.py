@@ -68,10 +68,15 @@ def test_every_record_is_proven_by_its_acknowledgement(empty_database: Database)
 
 def test_a_transaction_that_is_rolled_back_leaves_no_leaf(empty_database: Database) -> None:
     write(empty_database, "a")
-    with pytest.raises(RuntimeError), empty_database.write() as session:
-        log.record(session, RecordKind.FILED, "key", erasure="b")
-        log.write_pending(session)
-        raise RuntimeError
+
+    def fail() -> None:
+        with empty_database.write() as session:
+            log.record(session, RecordKind.FILED, "key", erasure="b")
+            log.write_pending(session)
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
     write(empty_database, "c")
     with empty_database.read() as session:
         assert [leaf.erasure_id for leaf in session.scalars(select(Leaf).order_by(Leaf.index))] == ["a", "c"]
