@@ -5,7 +5,7 @@ These hashes never change, so appending a leaf writes two of them on average, an
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 Nodes = Callable[[int, int], bytes]
 EMPTY_ROOT = hashlib.sha256().digest()
@@ -32,6 +32,17 @@ def grow(index: int, leaf: bytes, nodes: Nodes) -> list[tuple[int, int, bytes]]:
 def find_root(size: int, nodes: Nodes) -> bytes:
     """The root of the tree of the first `size` leaves."""
     return hash_range(0, size, nodes) if size else EMPTY_ROOT
+
+
+def root_of(leaves: Iterable[bytes]) -> bytes:
+    """The root of a tree over data that is at hand."""
+    known: dict[tuple[int, int], bytes] = {}
+    size = 0
+    for data in leaves:
+        for level, index, value in grow(size, hash_leaf(data), lambda *at: known[at]):
+            known[level, index] = value
+        size += 1
+    return find_root(size, lambda *at: known[at])
 
 
 def hash_range(first: int, end: int, nodes: Nodes) -> bytes:
