@@ -140,20 +140,7 @@ def build(settings: Settings) -> FastAPI:
     work = (jobs, imports, versions, downloads, quality, drift, predictions, bulk)
     privacy_work = (erasures, bundles, register, subjects)
     pages = (overview, model, drift_page, privacy, version, visitors)
-    for resource in (
-        models,
-        *data,
-        *work,
-        erasures,
-        bundles,
-        register,
-        subjects,
-        keys,
-        webhooks,
-        health,
-        metrics,
-        *pages,
-    ):
+    for resource in (models, *data, *work, *privacy_work, keys, webhooks, health, metrics, *pages):
         app.include_router(resource.router)
     app.include_router(open_inference.health)
     app.include_router(open_inference.router)

@@ -34,6 +34,7 @@ from core.versions.orphans import sweep
 from core.versions.store import Store
 from core.webhooks import registry as webhooks
 from migrations.runner import open_database
+from worker.timestamping import TimestampRequester
 from worker.webhook_sender import WebhookSender
 
 log = structlog.get_logger("scheduler")
@@ -58,6 +59,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, stop)
     sender = WebhookSender(settings, database, over)
     sender.start()
+    if settings.tsa_url:
+        TimestampRequester(settings, database, over).start()
     log.info("scheduler_started", seconds=settings.tick_seconds)
     while not over.is_set():
         tick(settings, database, celery)
