@@ -5,7 +5,19 @@ from typing import Annotated
 
 import typer
 
-from amend.commands import erasures, examples, jobs, keys, models, predictions, processes, subjects, versions, webhooks
+from amend.commands import (
+    erasures,
+    examples,
+    jobs,
+    keys,
+    models,
+    predictions,
+    processes,
+    register,
+    subjects,
+    versions,
+    webhooks,
+)
 from amend.commands.connection import command
 from amend.commands.plain_help import use_plain_help
 
@@ -22,7 +34,8 @@ app.add_typer(versions.app, name="versions")
 app.add_typer(versions.comparisons, name="comparisons")
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(erasures.app, name="erasures")
-app.add_typer(erasures.receipts, name="receipts")
+app.add_typer(register.receipts, name="receipts")
+app.add_typer(register.app, name="register")
 app.add_typer(subjects.app, name="subjects")
 app.add_typer(keys.app, name="keys")
 app.add_typer(webhooks.app, name="webhooks")

@@ -1,7 +1,8 @@
 """Queries about erasures: requests, their parts and trails, people, and versions to purge."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Select, exists, func, select
@@ -10,14 +11,16 @@ from sqlalchemy.orm import Session
 from core.clock import now
 from core.database import utc_text
 from core.erasure.receipt_text import KeepReason
-from core.erasure.report import KeptVersions, VersionFates
+from core.erasure.report import KeptVersions, TrailEntry, VersionFates
 from core.errors import Conflict, NotFound
 from core.ids import find_by_id
 from core.ledger.queries import batched
 from core.paging import invalid_cursor, page_after
-from core.tables.erasures import OPEN, PENDING, Erasure, ErasureState, Event, EventKind, Part, Receipt
+from core.register import log
+from core.tables.erasures import OPEN, PENDING, Erasure, ErasureState, Part, Receipt
 from core.tables.ledger import HAS_CONTENT, Example, PendingExample, RecordedPrediction
 from core.tables.models import Model
+from core.tables.register import RecordKind
 from core.tables.versions import Version, VersionState
 from core.versions.erased_examples import (
     has_examples_at,
@@ -106,28 +109,33 @@ def verified_parts(session: Session, model: Model) -> list[tuple[Part, Erasure]]
     return [(part, erasure) for part, erasure in found if part.state in at_work and has_forgotten(part, tip)]
 
 
-def events_of(session: Session, erasure: Erasure) -> list[Event]:
-    """The trail of an erasure: all actions, in order."""
-    return list(session.scalars(select(Event).where(Event.erasure_id == erasure.id).order_by(Event.id)))
+def trail_of(session: Session, erasure: Erasure) -> list[TrailEntry]:
+    """The trail of an erasure: all actions whose records have not expired, in order."""
+    return [trail_entry(record) for record in log.records_of(session, erasure.id)]
 
 
-def details_of(session: Session, erasures: Sequence[Erasure]) -> tuple[dict[str, list[Part]], dict[str, list[Event]]]:
-    """`parts_of` and `events_of` several erasures, by their ids."""
+def trail_entry(record: Mapping[str, Any]) -> TrailEntry:
+    return TrailEntry(record["kind"], record["actor"]["id"], record["at"], record["actor"]["name"])
+
+
+def details_of(
+    session: Session, erasures: Sequence[Erasure]
+) -> tuple[dict[str, list[Part]], dict[str, list[TrailEntry]]]:
+    """`parts_of` and `trail_of` several erasures, by their ids."""
     ids = [erasure.id for erasure in erasures]
     parts: dict[str, list[Part]] = {id: [] for id in ids}
-    events: dict[str, list[Event]] = {id: [] for id in ids}
     for some in batched(ids):
         theirs = select(Part).where(Part.erasure_id.in_(some)).order_by(Part.model)
         for part in session.scalars(theirs.execution_options(populate_existing=True)):
             parts[part.erasure_id].append(part)
-        for event in session.scalars(select(Event).where(Event.erasure_id.in_(some)).order_by(Event.id)):
-            events[event.erasure_id].append(event)
-    return parts, events
+    records = log.records_by_erasure(session, ids)
+    return parts, {id: [trail_entry(record) for record in records[id]] for id in ids}
 
 
-def last_event(session: Session, erasure: Erasure, kind: EventKind) -> datetime | None:
+def last_record(session: Session, erasure: Erasure, kind: RecordKind) -> datetime | None:
     """When an action was last performed."""
-    return session.scalar(select(func.max(Event.at)).where(Event.erasure_id == erasure.id, Event.kind == kind))
+    found = [r["at"] for r in log.records_of(session, erasure.id) if r["kind"] == kind]
+    return datetime.fromisoformat(found[-1]) if found else None
 
 
 def receipt_of(session: Session, erasure: Erasure) -> Receipt:

@@ -21,7 +21,7 @@ def purge_version(session: Session, version: Version) -> None:
 
 def purge_weights(session: Session, version: Version) -> None:
     """Purge a version, but keep its metrics and recorded predictions. The file is deleted after the commit."""
-    version.state = VersionState.PURGED
+    version.state, version.salt = VersionState.PURGED, None
     session.merge(OrphanFile(path=version.file))
 
 
