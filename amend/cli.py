@@ -5,7 +5,19 @@ from typing import Annotated
 
 import typer
 
-from amend.commands import erasures, examples, jobs, keys, models, predictions, processes, subjects, versions, webhooks
+from amend.commands import (
+    erasures,
+    examples,
+    jobs,
+    keys,
+    models,
+    predictions,
+    processes,
+    subjects,
+    verify,
+    versions,
+    webhooks,
+)
 from amend.commands.connection import command
 from amend.commands.plain_help import use_plain_help
 
@@ -26,6 +38,7 @@ app.add_typer(erasures.receipts, name="receipts")
 app.add_typer(subjects.app, name="subjects")
 app.add_typer(keys.app, name="keys")
 app.add_typer(webhooks.app, name="webhooks")
+app.command()(verify.verify)
 app.command()(processes.up)
 app.command()(processes.demo)
 app.command()(processes.service)

@@ -1,0 +1,174 @@
+"""Checks of one model in a bundle: its weights, its certificate, its rows, and the refit.
+
+The signed receipt commits to the file with the weights and states the certified distance. Everything else that a refit
+needs comes from the bundle; `unsigned` says which of it the receipt does not repeat.
+"""
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from amend.verification.bundle import Bundle
+from amend.verification.documents import Document
+from amend.verification.families import Array, Categorical, family_of, one_hot
+from amend.verification.findings import Refuted, Undecided
+from amend.verification.objective import Objective
+from amend.verification.receipt import Statement
+from amend.verification.refit import refit
+from amend.verification.rows import Rows, read_rows
+from amend.verification.tensors import Tensors
+
+ROUNDING = 1e-9
+"""Largest error of a refit, relative to the weights, that counts as rounding error rather than as imprecision."""
+PRECISION = 0.1
+"""Largest error of a refit, relative to the certified distance, with which the two can be compared."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version of a model, as a bundle describes it."""
+
+    fields: Document
+    model: str
+    number: int
+    signed: Document | None
+    """The part of the signed report about this model."""
+
+    @property
+    def title(self) -> str:
+        return f"model {self.model}, version {self.number}"
+
+    @property
+    def certified(self) -> bool:
+        """Whether a distance was certified, so that a refit can check it."""
+        return "objective" in self.fields and "certificate" in self.fields
+
+    def unsigned(self, name: str) -> bool:
+        """Whether the signed report does not repeat this part of the description."""
+        return self.signed is None or name not in self.signed
+
+
+def read_version(bundle: Bundle, name: str, statement: Statement) -> Version:
+    """Read ``versions/MODEL.json``. The model in it must be the one in the file's name."""
+    fields = bundle.document(name)
+    model = fields.text("model")
+    if name != f"versions/{model}.json":
+        raise Refuted(f"{name} describes the model {model}.")
+    return Version(fields, model, fields.integer("version"), statement.model(model))
+
+
+def check_weights(bundle: Bundle, version: Version, statement: Statement) -> str:
+    """Verify that the receipt commits to the file with the weights."""
+    subject = f"model/{version.model}/version/{version.number}"
+    if subject not in statement.subjects:
+        raise Refuted(f"The receipt does not name {subject}.")
+    digest, salt = bundle.hash(version.fields.text("weights")), version.fields.digest("salt")
+    if digest != version.fields.digest("sha256"):
+        raise Refuted(f"{version.fields.text('weights')} is not the file that {version.fields.where} describes.")
+    if hashlib.sha256(salt + digest).digest() != statement.subjects[subject]:
+        raise Refuted(f"The receipt commits to another file than {version.fields.text('weights')}.")
+    return f"sha256 {digest.hex()[:16]}..."
+
+
+def check_certificate(version: Version) -> tuple[float, str]:
+    """The certified distance, which must be the one in the signed receipt."""
+    certificate = version.fields.inner("certificate")
+    if "bound" not in certificate:
+        raise Undecided("No distance was certified for this version.")
+    bound = certificate.number("bound")
+    if bound < 0:
+        raise certificate.wrong("bound", "positive")
+    if version.signed is None or "certificate" not in version.signed:
+        raise Undecided("The signed receipt has no certificate of this version.")
+    signed = version.signed
+    if signed.integer("version") != version.number or signed.inner("certificate").fields.get("bound") != bound:
+        raise Refuted("The certificate in the bundle differs from the one in the signed receipt.")
+    return bound, f"within {bound:.3g} of the exact minimum"
+
+
+def check_rows(bundle: Bundle, version: Version, columns: int) -> tuple[Rows, str]:
+    """Verify that the rows in the bundle are those that the stated Merkle root commits to."""
+    if "rows_file" not in version.fields:
+        raise Undecided("The bundle does not contain the rows. Download it with ?rows=true.")
+    rows = read_rows(Tensors(bundle, version.fields.text("rows_file")), columns)
+    stated = version.fields.inner("rows")
+    signed = version.signed.inner("rows") if version.signed is not None and "rows" in version.signed else stated
+    for claim in (stated, signed):
+        if len(rows.positions) != claim.integer("count"):
+            raise Refuted(f"The bundle has {len(rows.positions)} rows; {claim.where} states {claim.integer('count')}.")
+    root = rows.root()
+    if root != stated.digest("root") or root != signed.digest("root"):
+        raise Refuted("The rows do not match the Merkle root: a row was changed, added, removed or moved.")
+    return rows, f"{len(rows.positions)} rows, root {root.hex()[:16]}..." + (
+        ", not in the signed receipt" if signed is stated else ""
+    )
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """The weights (K, D) under test, and the tensors of the objective in the same shape."""
+
+    weights: Array
+    delta: Array
+    toward: Array
+    perturbation: Array
+
+
+def read_parameters(bundle: Bundle, version: Version) -> Parameters:
+    tensors = Tensors(bundle, version.fields.text("weights"))
+    weights = tensors.numbers("weights", 2)
+    objective = version.fields.inner("objective")
+
+    def optional(name: str) -> Array:
+        return tensors.numbers(objective.text(name), 2) if name in objective else np.zeros_like(weights)
+
+    found = Parameters(weights, tensors.numbers("delta", 2), optional("toward"), optional("perturbation"))
+    for array in (found.delta, found.toward, found.perturbation):
+        if array.shape != weights.shape:
+            raise Refuted(f"{tensors.where}: the tensors of the objective have different shapes.")
+    if bool((found.delta < 0).any()) or weights.size == 0:
+        raise Refuted(f"{tensors.where}: `delta` must not be negative, and `weights` not empty.")
+    return found
+
+
+def build_objective(version: Version, parameters: Parameters, rows: Rows) -> Objective:
+    """The objective that the bundle states. Raises Refuted if its parts do not fit each other."""
+    family = family_of(version.fields.inner("objective"))
+    classes = len(parameters.weights)
+    targets = rows.targets
+    if isinstance(family, Categorical) and targets.ndim == 1:
+        targets = one_hot(targets, classes, "The rows")
+    targets = targets.reshape(len(targets), -1)
+    if targets.shape[1] != classes or not family.admits(targets):
+        raise Refuted("The targets of the rows do not fit the family of the objective.")
+    found = Objective(
+        family,
+        rows.features,
+        targets,
+        rows.sample_weights,
+        parameters.delta,
+        parameters.toward,
+        parameters.perturbation,
+    )
+    perturbation = parameters.perturbation
+    if abs(perturbation - found.without_shift(perturbation)).max(initial=0.0) > ROUNDING * abs(perturbation).max():
+        raise Refuted("The stated objective has no minimum: its perturbation acts on an unpenalised direction.")
+    return found
+
+
+def check_refit(version: Version, parameters: Parameters, rows: Rows, bound: float) -> str:
+    """Minimise the objective, and compare the minimum with the weights."""
+    objective = build_objective(version, parameters, rows)
+    found = refit(objective)
+    gap = objective.without_shift(parameters.weights - found.weights.reshape(objective.shape))
+    distance, size = float(np.linalg.norm(gap)), float(np.linalg.norm(parameters.weights))
+    figures = f"distance {distance:.3g}, certified {bound:.3g}, error of the refit at most {found.error:.1g}"
+    if distance + found.error <= bound:
+        return figures
+    if distance - found.error > bound:
+        raise Refuted(f"The weights are further from the minimum than certified: {figures}.")
+    # the comparison is within the refit's own error: it counts only if that is small
+    if found.error > max(PRECISION * bound, ROUNDING * max(size, 1.0)):
+        raise Undecided(f"The refit is not precise enough: {figures}.")
+    return figures
