@@ -127,9 +127,7 @@ def read_entries(documents: Any, head: Head, erasure: str) -> list[Entry]:
 def follow_rotation(ring: KeyRing, earlier: Document, proofs: ConsistencyProofs | None) -> str:
     """Trust the successor of a trusted key: the trusted key signed a head whose register announces it."""
     if "head" not in earlier:
-        raise Undecided(
-            f"Key {earlier.text('key_id')} was lost and could not announce its successor. Supply the new key."
-        )
+        raise Undecided(f"Key {earlier.text('key_id')} was lost before it could announce the new key. Supply that.")
     head = Head.read(earlier.inner("head"))
     if head.key_id != earlier.text("key_id"):
         raise Refuted(f"The head that announces the successor of key {earlier.text('key_id')} has another signer.")

@@ -68,7 +68,7 @@ def add_times(found: Verification, stamped: bool) -> None:
 def add_unsigned(found: Verification, version: Version) -> None:
     """Parts of the description that the operator did not sign."""
     names = {"objective": "the objective", "rows": "the number and the Merkle root of the rows"}
-    unsigned = [words for name, words in names.items() if version.unsigned(name)]
+    unsigned = [words for name, words in names.items() if version.signed_part(name) is None]
     if unsigned:
         found.unproven.append(
             f"That the operator stands by {' and '.join(unsigned)} of {version.title}: the bundle states them, but the "

@@ -1,7 +1,7 @@
 """Checks of one model in a bundle: its weights, its certificate, its rows, and the refit.
 
 The signed receipt commits to the file with the weights and states the certified distance. Everything else that a refit
-needs comes from the bundle; `unsigned` says which of it the receipt does not repeat.
+needs comes from the bundle; the receipt may repeat it.
 """
 
 import hashlib
@@ -44,9 +44,9 @@ class Version:
         """Whether a distance was certified, so that a refit can check it."""
         return "objective" in self.fields and "certificate" in self.fields
 
-    def unsigned(self, name: str) -> bool:
-        """Whether the signed report does not repeat this part of the description."""
-        return self.signed is None or name not in self.signed
+    def signed_part(self, name: str) -> Document | None:
+        """A part of the description as the signed report repeats it; None if the report does not."""
+        return self.signed.inner(name) if self.signed is not None and name in self.signed else None
 
 
 def read_version(bundle: Bundle, name: str, statement: Statement) -> Version:
@@ -81,8 +81,10 @@ def check_certificate(version: Version) -> tuple[float, str]:
         raise certificate.wrong("bound", "positive")
     if version.signed is None or "certificate" not in version.signed:
         raise Undecided("The signed receipt has no certificate of this version.")
-    signed = version.signed
-    if signed.integer("version") != version.number or signed.inner("certificate").fields.get("bound") != bound:
+    signed = version.signed.inner("certificate").fields
+    if version.signed.integer("version") != version.number or "bound" not in signed:
+        raise Refuted("The signed receipt certifies another version, or no distance.")
+    if any(signed[name] != value for name, value in certificate.fields.items() if name in signed):
         raise Refuted("The certificate in the bundle differs from the one in the signed receipt.")
     return bound, f"within {bound:.3g} of the exact minimum"
 
@@ -93,7 +95,7 @@ def check_rows(bundle: Bundle, version: Version, columns: int) -> tuple[Rows, st
         raise Undecided("The bundle does not contain the rows. Download it with ?rows=true.")
     rows = read_rows(Tensors(bundle, version.fields.text("rows_file")), columns)
     stated = version.fields.inner("rows")
-    signed = version.signed.inner("rows") if version.signed is not None and "rows" in version.signed else stated
+    signed = version.signed_part("rows") or stated
     for claim in (stated, signed):
         if len(rows.positions) != claim.integer("count"):
             raise Refuted(f"The bundle has {len(rows.positions)} rows; {claim.where} states {claim.integer('count')}.")
@@ -115,10 +117,19 @@ class Parameters:
     perturbation: Array
 
 
+def objective_of(version: Version) -> Document:
+    """The stated objective, which must be the one in the signed receipt if the receipt has it."""
+    stated = version.fields.inner("objective")
+    signed = version.signed_part("objective")
+    if signed is not None and signed.fields != stated.fields:
+        raise Refuted("The objective in the bundle differs from the one in the signed receipt.")
+    return stated
+
+
 def read_parameters(bundle: Bundle, version: Version) -> Parameters:
     tensors = Tensors(bundle, version.fields.text("weights"))
     weights = tensors.numbers("weights", 2)
-    objective = version.fields.inner("objective")
+    objective = objective_of(version)
 
     def optional(name: str) -> Array:
         return tensors.numbers(objective.text(name), 2) if name in objective else np.zeros_like(weights)
@@ -134,7 +145,7 @@ def read_parameters(bundle: Bundle, version: Version) -> Parameters:
 
 def build_objective(version: Version, parameters: Parameters, rows: Rows) -> Objective:
     """The objective that the bundle states. Raises Refuted if its parts do not fit each other."""
-    family = family_of(version.fields.inner("objective"))
+    family = family_of(objective_of(version))
     classes = len(parameters.weights)
     targets = rows.targets
     if isinstance(family, Categorical) and targets.ndim == 1:
