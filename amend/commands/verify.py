@@ -35,7 +35,7 @@ def verify(
 ) -> None:
     """Verify the bundle of an erasure offline, and exit with status 0 only if every check passes.
 
-    It requires `pip install 'amend[verify]'`, but neither a service nor its packages.
+    It requires the extra `verify` of the package, but neither a service nor its packages.
 
     Example: amend verify bundle.zip --key register.pem --refit
     """

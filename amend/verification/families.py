@@ -37,9 +37,9 @@ class Family:
         """The diagonal of the second derivative; its minimum over all outputs within `margin` of f if it can jump."""
         raise NotImplementedError
 
-    def curve(self, y: Array, f: Array) -> Callable[[Array], Array]:
-        """The second derivative as a product with changes of f."""
-        c = self.curvature(y, f)
+    def curve(self, y: Array, f: Array, margin: float = 0.0) -> Callable[[Array], Array]:
+        """The second derivative as a product with changes of f; see `curvature`."""
+        c = self.curvature(y, f, margin)
         return lambda u: c * u
 
     def admits(self, y: Array) -> bool:
@@ -78,7 +78,7 @@ class Categorical(Family):
         p = softmax(f, axis=1)
         return p * (1 - p)
 
-    def curve(self, y: Array, f: Array) -> Callable[[Array], Array]:
+    def curve(self, y: Array, f: Array, margin: float = 0.0) -> Callable[[Array], Array]:
         p = softmax(f, axis=1)
         return lambda u: p * (u - (p * u).sum(1, keepdims=True))
 

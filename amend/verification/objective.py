@@ -66,9 +66,9 @@ class Objective:
         summed += self.delta * (lengths + abs(self.toward)) + abs(self.perturbation)
         return float(4 * EPSILON * np.linalg.norm(summed))
 
-    def multiply_hessian(self, w: Array) -> Callable[[Array], Array]:
-        """The Hessian at w as a function that multiplies it with a vector."""
-        curve = self.family.curve(self.targets, self.outputs(w))
+    def multiply_hessian(self, w: Array, margin: float = 0.0) -> Callable[[Array], Array]:
+        """The Hessian at w as a function that multiplies it with a vector; see `hessian`."""
+        curve = self.family.curve(self.targets, self.outputs(w), margin)
 
         def multiply(v: Array) -> Array:
             change = self.sample_weights[:, None] * curve(self.outputs(v))

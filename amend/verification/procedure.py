@@ -166,7 +166,7 @@ class Procedure:
         filed = [entry for entry in entries if entry.commitment == statement.subjects[f"erasure/{erasure}"]]
         if not filed or filed[0].kind not in ("filed", None):
             raise Refuted("The receipt does not refer to the entry that filed this request.")
-        return statement, f"erasure {erasure}, filed in entry {filed[0].leaf}"
+        return statement, f"filed in entry {filed[0].leaf}"
 
     def check_versions(self, statement: Statement) -> None:
         for name in self.bundle.names("versions/", ".json"):
@@ -198,7 +198,9 @@ class Procedure:
         if weights is None or bound is None:
             return
         parameters = found.check(
-            f"Objective of {title}", "format", lambda: (read_parameters(bundle, version), "weights and penalties")
+            f"Objective of {title}",
+            "comparison with the signed receipt",
+            lambda: read_parameters(bundle, version),
         )
         if parameters is None:
             return

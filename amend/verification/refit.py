@@ -22,10 +22,12 @@ from amend.verification.families import Array
 from amend.verification.findings import Undecided
 from amend.verification.objective import EPSILON, Objective
 
-MAX_DENSE = 2000
+MAX_DENSE = 3000
 """Number of weights up to which the Hessian is stored."""
-LBFGS_STEPS, NEWTON_STEPS, CG_STEPS, HALVINGS = 500, 60, 500, 30
+LBFGS_STEPS, NEWTON_STEPS, CG_STEPS, HALVINGS = 500, 40, 500, 30
 CG_TOLERANCE = 1e-4
+MAX_FREE = 200
+"""Number of unpenalised weights up to which their curvature is computed if there are more than MAX_DENSE weights."""
 KINK_MARGIN = 1e-7
 """Rows whose output is closer to a kink than this do not count towards the curvature, as a fraction of max |f|."""
 
@@ -159,43 +161,33 @@ def smallest_curvature(objective: Objective, w: Array, margin: float) -> tuple[f
 
 
 def wide_curvature(objective: Objective, w: Array, margin: float) -> float:
-    """A lower bound of the smallest eigenvalue if only the constant feature is unpenalised; 0 if there is none.
+    """A lower bound of the smallest eigenvalue if only a few weights, usually the biases, are unpenalised; else 0.
 
-    Along (V, b), with centred features x~ = x - c and b~ = b + V c, the curvature is delta |V|^2 + sum_i (V x~_i + b~)'
-    h_i (V x~_i + b~). By (p + q)^2 >= (1 - e) q^2 - (1/e - 1) p^2, with the e that leaves V half of its penalty, it is
-    at least delta/2 |V|^2 + m |b~|^2, m = (delta/2) / (tau + delta/2) times the smallest eigenvalue of sum h_i, where
-    tau >= sum_i (V x~_i)' h_i (V x~_i) for |V| = 1. Finally, |b| <= |b~| + |c| |V|.
+    In blocks of penalised and free weights, the Hessian is [[M, C], [C', B]] with M >= delta. With Z = M^-1 C and the
+    Schur complement S = B - C'Z, its inverse is [[M^-1, 0], [0, 0]] + [-Z; I] S^-1 [-Z; I]', so the inverse's norm is
+    at most 1/delta + (1 + |Z|^2) / lambda(S). Conjugate gradients compute Z up to a residual R = C - M Z, which changes
+    Z by at most |R| / delta and S by at most |C| |R| / delta.
     """
-    free = objective.delta == 0
-    columns = np.flatnonzero(free.any(0))
-    if len(columns) != 1 or not free[:, columns[0]].all():
+    penalised = (objective.delta > 0).ravel()
+    free = np.flatnonzero(~penalised)
+    if len(free) > MAX_FREE or not penalised.any():
         return 0.0
-    constant = objective.features[:, [columns[0]]]
-    if bool((np.asarray(constant.toarray() if sparse(objective) else constant) != 1).any()):
-        return 0.0
-    f, y, v = objective.outputs(w), objective.targets, objective.sample_weights[:, None]
-    lower = v * objective.family.curvature(y, f, margin)
-    upper = v * objective.family.curvature(y, f, -margin)
-    centre = np.asarray(objective.features.T @ objective.sample_weights) / objective.sample_weights.sum()
-    centred = squared_lengths(objective) - 2 * np.asarray(objective.features @ centre) + centre @ centre
-    # 2: diag(p) - p p' <= 2 diag(p (1 - p)) for a softmax
-    tau = 2 * float((upper * np.maximum(centred, 0)[:, None]).sum(0).max())
-    biases = bias_hessian(objective, f, lower)
-    smallest = float(eigvalsh(biases)[0] - EPSILON * len(biases) * biases.trace())
-    half = float(objective.delta[~free].min()) / 2
-    length = float(np.sqrt(max(0.0, centre @ centre - 1)))
-    return min(half, smallest * half / (tau + half)) / (1 + length) ** 2
-
-
-def bias_hessian(objective: Objective, f: Array, curvature: Array) -> Array:
-    """sum_i v_i h_i (K, K); for a softmax, with its flat direction filled in."""
-    total = np.diag(curvature.sum(0))
-    if not objective.shifted().any():
-        return total
-    p = objective.family.residual(np.zeros_like(f), f)
-    off = (p * objective.sample_weights[:, None]).T @ p
-    np.fill_diagonal(off, 0)
-    return total - off + total.trace() / len(total) ** 2
+    multiply, size = objective.multiply_hessian(w, margin), len(penalised)
+    columns = np.stack([multiply(np.eye(1, size, int(index))[0]) for index in free], 1)
+    biases, coupling = columns[free], columns * penalised[:, None]
+    # in a softmax, a constant added to all biases has no effect
+    if objective.shifted().any():
+        biases = biases + biases.trace() / len(free) ** 2
+    operator = LinearOperator((size, size), matvec=lambda v: penalised * multiply(penalised * v.ravel()), dtype=float)
+    inverse = LinearOperator((size, size), matvec=diagonal_inverse(objective, w), dtype=float)
+    solved = [cg(operator, column, rtol=CG_TOLERANCE**2, maxiter=CG_STEPS, M=inverse)[0] for column in coupling.T]
+    z = np.stack(solved, 1) * penalised[:, None]
+    delta = float(objective.delta[objective.delta > 0].min())
+    off = float(np.linalg.norm(coupling - np.stack([operator @ column for column in z.T], 1))) / delta
+    schur = biases - coupling.T @ z
+    smallest = float(eigvalsh((schur + schur.T) / 2)[0])
+    smallest -= off * float(np.linalg.norm(coupling)) + EPSILON * np.sqrt(size) * float(abs(biases).sum())
+    return 0.0 if smallest <= 0 else 1 / (1 / delta + (1 + (np.linalg.norm(z) + off) ** 2) / smallest)
 
 
 def squared_lengths(objective: Objective) -> Array:

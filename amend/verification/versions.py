@@ -95,7 +95,9 @@ def check_rows(bundle: Bundle, version: Version, columns: int) -> tuple[Rows, st
         raise Undecided("The bundle does not contain the rows. Download it with ?rows=true.")
     rows = read_rows(Tensors(bundle, version.fields.text("rows_file")), columns)
     stated = version.fields.inner("rows")
-    signed = version.signed_part("rows") or stated
+    signed = version.signed_part("rows")
+    if signed is None:
+        signed = stated
     for claim in (stated, signed):
         if len(rows.positions) != claim.integer("count"):
             raise Refuted(f"The bundle has {len(rows.positions)} rows; {claim.where} states {claim.integer('count')}.")
@@ -126,7 +128,8 @@ def objective_of(version: Version) -> Document:
     return stated
 
 
-def read_parameters(bundle: Bundle, version: Version) -> Parameters:
+def read_parameters(bundle: Bundle, version: Version) -> tuple[Parameters, str]:
+    """The tensors of the objective, and a description of it."""
     tensors = Tensors(bundle, version.fields.text("weights"))
     weights = tensors.numbers("weights", 2)
     objective = objective_of(version)
@@ -140,7 +143,8 @@ def read_parameters(bundle: Bundle, version: Version) -> Parameters:
             raise Refuted(f"{tensors.where}: the tensors of the objective have different shapes.")
     if bool((found.delta < 0).any()) or weights.size == 0:
         raise Refuted(f"{tensors.where}: `delta` must not be negative, and `weights` not empty.")
-    return found
+    signed = "as in the signed receipt" if version.signed_part("objective") is not None else "not in the signed receipt"
+    return found, f"{objective.text('family')}, {weights.size} weights, {signed}"
 
 
 def build_objective(version: Version, parameters: Parameters, rows: Rows) -> Objective:
