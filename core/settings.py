@@ -7,7 +7,8 @@ import re
 import secrets
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from datetime import timedelta
 from functools import cached_property, lru_cache
 from pathlib import Path
 from urllib.parse import quote
@@ -55,6 +56,12 @@ class Settings(BaseSettings):
     secret_key: SecretStr = Field(
         SecretStr(""), description="Key of the subject hashes. Empty: a file in the home folder."
     )
+    signing_key_file: str = Field(
+        "", description="Ed25519 key (PEM) that signs the register of erasures. Empty: a file in the home folder."
+    )
+    signing_key_previous_file: str = Field(
+        "", description="Key that `signing_key_file` replaces, or `lost` if it no longer exists. Empty: none."
+    )
     admin_key: SecretStr = Field(SecretStr(""), description="First admin key. Empty: generated and written to a file.")
 
     host: str = "127.0.0.1"
@@ -99,6 +106,15 @@ class Settings(BaseSettings):
     )
     private_webhooks: bool = Field(False, description="Allow webhooks to private and loopback addresses.")
     erasure_hold: bool = Field(False, description="Hold erasure requests for approval unless a request says otherwise.")
+
+    register_retention: str = Field(
+        "1095d",
+        pattern="^([1-9][0-9]{0,4}d)?$",
+        description="Days for which the register of erasures keeps its records. Empty: for ever.",
+    )
+    tsa_url: str = Field(
+        "", description="URL of an RFC 3161 authority that time-stamps the heads of the register. Empty: none."
+    )
 
     queues: str = Field("", description="Comma-separated queues that a worker serves. Empty: all.")
     worker_processes: int = Field(2, ge=1, le=256, description="Concurrent jobs of one worker; use one per GPU.")
@@ -161,6 +177,11 @@ class Settings(BaseSettings):
     @property
     def artifacts(self) -> str:
         return self.artifacts_url or str(self.folder / "artifacts")
+
+    @property
+    def record_lifetime(self) -> timedelta | None:
+        """How long records of the register are kept; None: for ever."""
+        return timedelta(days=int(self.register_retention[:-1])) if self.register_retention else None
 
     @property
     def queue_names(self) -> list[str]:
@@ -241,13 +262,13 @@ def describe_unknown(variables: Iterable[str]) -> list[str]:
     return warnings
 
 
-def load_or_create_secret(path: Path) -> str:
+def load_or_create_secret(path: Path, create: Callable[[], str] = lambda: secrets.token_urlsafe(32)) -> str:
     """Read the secret in a file that only its owner can read; creates it if the file does not exist."""
     new = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
     try:
         return path.read_text().strip()
     except FileNotFoundError:
-        write_private(new, secrets.token_urlsafe(32))
+        write_private(new, create().strip())
     try:
         os.link(new, path)  # unlike a rename, this fails if another process was first
     except FileExistsError:

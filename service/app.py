@@ -20,8 +20,9 @@ from starlette.types import ASGIApp
 
 from core import logs
 from core.settings import Settings, split_list
-from service import drift, health, keys, labels, metrics, quality, removals, subjects, webhooks
+from service import drift, health, keys, labels, metrics, quality, register, removals, subjects, webhooks
 from service.context import Context
+from service.erasures import bundles
 from service.erasures import endpoints as erasures
 from service.examples import endpoints as examples
 from service.examples import exports
@@ -137,8 +138,9 @@ def build(settings: Settings) -> FastAPI:
     # in this order: otherwise `export` would match as the id of an example
     data = (exports, examples, labels, removals)
     work = (jobs, imports, versions, downloads, quality, drift, predictions, bulk)
+    privacy_work = (erasures, bundles, register, subjects)
     pages = (overview, model, drift_page, privacy, version, visitors)
-    for resource in (models, *data, *work, erasures, subjects, keys, webhooks, health, metrics, *pages):
+    for resource in (models, *data, *work, *privacy_work, keys, webhooks, health, metrics, *pages):
         app.include_router(resource.router)
     app.include_router(open_inference.health)
     app.include_router(open_inference.router)

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Hashable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Generic, TypeVar
@@ -10,6 +11,7 @@ from typing import Annotated, Any, Generic, TypeVar
 from fastapi import Depends, Request
 
 from core.database import Database
+from core.erasure.receipts import write_files
 from core.errors import NotFound, Unavailable
 from core.kprior.model.spec import Spec
 from core.models.policy import HoldoutPolicy
@@ -99,6 +101,11 @@ class Context:
         except NotFound as error:
             message = "The version's file is missing from the store: wrong store, or the version was just purged."
             raise Unavailable("version_missing", message) from error
+
+    def write_register_files(self) -> None:
+        """Write the files of new leaves of the register, unless the store is down: the next tick repeats it."""
+        with suppress(Unavailable):
+            write_files(self.database, self.store)
 
     def close(self) -> None:
         self.outbox_sender.close()

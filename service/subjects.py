@@ -11,11 +11,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response, StreamingResponse
 
 from core.erasure import queries
+from core.erasure.states import token_of
 from core.errors import Invalid
 from core.ledger.batch import subject_hash
 from core.ledger.layouts import Layout
 from core.ledger.specs import layout_at
 from core.models.fields import PLAIN, Strict
+from core.register import log
+from core.tables.register import RecordKind
 from service.context import Context, ContextDep
 from service.examples.endpoints import NUMBERS_PER_PAGE
 from service.examples.schemas import ExampleResponse, of_example, of_pending, of_prediction
@@ -82,6 +85,10 @@ def export_subject(body: SubjectQuery, caller: Eraser, context: ContextDep) -> S
     a null `y`, and the `prediction` that they got on arrival.
     """
     subject = hash_subject(body, context)
+    with context.database.write() as session:
+        token = token_of(subject, context.settings.secret)
+        log.record(session, RecordKind.EXPORTED, caller.key_id, subject_token=token, what="examples")
+    context.write_register_files()
     with context.database.read() as session:
         models = [model for model, _ in queries.models_of(session, subject, caller.models)]
         found = [(model.id, model.name, layout_at(session, model.id, model.head)) for model in models]

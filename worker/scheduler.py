@@ -18,13 +18,14 @@ from celery import Celery
 from core import clock, idempotency, logs
 from core.database import Database
 from core.erasure.deleted_models import complete_erasures
-from core.erasure.receipts import file_missing
+from core.erasure.receipts import write_files
 from core.erasure.requests import restrict_held
 from core.erasure.states import warn_of_due
 from core.errors import AmendError
 from core.jobs import messages, schedule, workers
 from core.lifecycle import erase_schedule
 from core.lifecycle.retention import expire_due
+from core.register.retention import expire_records
 from core.settings import Settings, from_environment
 from core.tracking.queries import next_event
 from core.vacuum import vacuum_if_due
@@ -33,6 +34,7 @@ from core.versions.orphans import sweep
 from core.versions.store import Store
 from core.webhooks import registry as webhooks
 from migrations.runner import open_database
+from worker.timestamping import TimestampRequester
 from worker.webhook_sender import WebhookSender
 
 log = structlog.get_logger("scheduler")
@@ -57,6 +59,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, stop)
     sender = WebhookSender(settings, database, over)
     sender.start()
+    if settings.tsa_url:
+        TimestampRequester(settings, database, over).start()
     log.info("scheduler_started", seconds=settings.tick_seconds)
     while not over.is_set():
         tick(settings, database, celery)
@@ -79,7 +83,7 @@ def tick(settings: Settings, database: Database, celery: Celery) -> None:
     def sweep_store() -> None:
         store_identity.identify(database, store)
         sweep(database, store)
-        file_missing(database, store)
+        write_files(database, store)
 
     def delete_silent_workers() -> None:
         with database.write() as session:
@@ -107,6 +111,7 @@ def tick(settings: Settings, database: Database, celery: Celery) -> None:
         delete_old_answers,
         lambda: warn_of_due(database),
         delete_old_deliveries,
+        lambda: expire_records(database, settings),
         (settings.folder / "scheduler.alive").touch,
     ]
     for step in steps:

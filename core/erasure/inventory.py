@@ -13,7 +13,6 @@ PURGED = {
     "imports": "weights for the first version; deleted with the person's data, and once that version exists",
     "versions": "versions trained on the person's data are purged: files and metrics are deleted, their cost is kept",
     "erasures": "the keyed hash of the person and the reasons are deleted when it ends, except the reason of a refusal",
-    "erasure_events": "actions on a request, with the ids of the API keys",
     "erasure_parts": "positions of the person's examples, that is, numbers of deleted rows",
     "idempotency_records": "response encrypted and request hashed with the caller's own key; deleted after a day",
     "removals": "only counts",
@@ -33,5 +32,9 @@ PURGED = {
     "metadata": "nothing about people",
     "orphan_files": "names of files that are about to be deleted",
     "receipts": "another keyed hash, which identifies the person only to the holder of the secret",
+    "register_leaves": "the same keyed hash, and the caller's reference; deleted after the retention period",
+    "register_nodes": "hashes of salted hashes",
+    "register_keys": "nothing about people",
+    "register_timestamps": "nothing about people",
 }
 """What an erasure does to the person's data, by table."""

@@ -18,9 +18,12 @@ from core.ledger.queries import batched
 from core.models.policy import duration, policy_of
 from core.quality.drift_records import forget_report
 from core.quality.forgetting import forget_versions, round_windows
-from core.tables.erasures import Part
+from core.register import log
+from core.register.records import SYSTEM
+from core.tables.erasures import ErasureState, Part
 from core.tables.ledger import Example, HoldoutSample, PendingExample
 from core.tables.models import Model
+from core.tables.register import RecordKind
 from core.tables.versions import FIRST, Comparison, Version, VersionState
 from core.vacuum import vacuum
 from core.versions.erased_examples import has_examples_at
@@ -42,6 +45,17 @@ def purge_versions(session: Session, model: Model, part: Part) -> None:
         return
     for version in found:
         version.purge_at = version.purge_at or now() + duration(keep)
+
+
+def record_purges(session: Session, versions: Sequence[Version]) -> None:
+    """Record in the register that versions, which were kept after erasures, are purged now."""
+    for version in versions:
+        kept_after = select(Part).where(Part.model_id == version.model_id, Part.state == ErasureState.COMPLETED)
+        for part in session.scalars(kept_after):
+            query = select(Version.number).where(must_be_purged(part), Version.number == version.number)
+            if session.scalar(query) is not None:
+                place = {"model": part.model, "version": version.number}
+                log.record(session, RecordKind.PURGED, SYSTEM, part.erasure_id, **place)
 
 
 def delete_examples(session: Session, model: Model, positions: Sequence[int]) -> int:

@@ -10,14 +10,16 @@ from sqlalchemy.orm import Session
 from core.clock import now
 from core.database import utc_text
 from core.erasure.receipt_text import KeepReason
-from core.erasure.report import KeptVersions, VersionFates
+from core.erasure.report import KeptVersions, TrailEntry, VersionFates
 from core.errors import Conflict, NotFound
 from core.ids import find_by_id
 from core.ledger.queries import batched
 from core.paging import invalid_cursor, page_after
-from core.tables.erasures import OPEN, PENDING, Erasure, ErasureState, Event, EventKind, Part, Receipt
+from core.register import log
+from core.tables.erasures import OPEN, PENDING, Erasure, ErasureState, Part, Receipt
 from core.tables.ledger import HAS_CONTENT, Example, PendingExample, RecordedPrediction
 from core.tables.models import Model
+from core.tables.register import RecordKind
 from core.tables.versions import Version, VersionState
 from core.versions.erased_examples import (
     has_examples_at,
@@ -106,14 +108,16 @@ def verified_parts(session: Session, model: Model) -> list[tuple[Part, Erasure]]
     return [(part, erasure) for part, erasure in found if part.state in at_work and has_forgotten(part, tip)]
 
 
-def events_of(session: Session, erasure: Erasure) -> list[Event]:
-    """The trail of an erasure: all actions, in order."""
-    return list(session.scalars(select(Event).where(Event.erasure_id == erasure.id).order_by(Event.id)))
+def trail_of(session: Session, erasure: Erasure) -> list[TrailEntry]:
+    """The trail of an erasure: all actions whose records have not expired, in order."""
+    records = log.records_of(session, erasure.id)
+    return [TrailEntry(r["kind"], r["actor"]["id"], r["at"], r["actor"]["name"]) for r in records]
 
 
-def last_event(session: Session, erasure: Erasure, kind: EventKind) -> datetime | None:
+def last_record(session: Session, erasure: Erasure, kind: RecordKind) -> datetime | None:
     """When an action was last performed."""
-    return session.scalar(select(func.max(Event.at)).where(Event.erasure_id == erasure.id, Event.kind == kind))
+    found = [r["at"] for r in log.records_of(session, erasure.id) if r["kind"] == kind]
+    return datetime.fromisoformat(found[-1]) if found else None
 
 
 def receipt_of(session: Session, erasure: Erasure) -> Receipt:

@@ -10,6 +10,7 @@ from core.erasure.report import ComparisonSummary, Familiarity, Method, ModelRep
 from core.kprior.certificate.audit import Audit
 from core.kprior.certificate.certificate import Certificate
 from core.tables.versions import Comparison, Version, VersionKind
+from core.versions.commitments import commit_to
 from core.versions.privacy_rounding import coarse_certificate
 
 CACHES = "processes that serve predictions discard the weights of superseded versions within a minute"
@@ -96,7 +97,7 @@ DELETED = Outcome(Method.DELETED, "the model was deleted, with everything it kne
 def describe_unknown(champion: Version) -> Outcome:
     """The outcome if the version in use is older than the person's first example."""
     words = "the version in use was made before this data came, and never knew it"
-    return Outcome(Method.UNKNOWN, words, champion.number, champion.sha256)
+    return Outcome(Method.UNKNOWN, words, champion.number, commit_to(champion))
 
 
 def describe_outcome(version: Version, comparison: Comparison | None, tolerance: float) -> Outcome:
@@ -105,7 +106,7 @@ def describe_outcome(version: Version, comparison: Comparison | None, tolerance:
     if certificate is not None and certificate.kind == "measured":
         certificate = coarse_certificate(certificate)
     compared = ComparisonSummary(comparison.result["disagreement"]) if comparison is not None else None
-    made = (version.number, version.sha256, certificate, compared)
+    made = (version.number, commit_to(version), certificate, compared)
     if version.kind is VersionKind.TRAINED:
         return Outcome(Method.RETRAINED, "retrained without this data", *made)
     by = " by a descent on all examples that are left" if version.method == "warm" else ""

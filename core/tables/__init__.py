@@ -1,7 +1,19 @@
 """All tables of the database. The functions that use them are in the packages of their nouns."""
 
 from core.database import Base
-from core.tables import bookkeeping, erasures, jobs, keys, ledger, models, quality, tracking, versions, webhooks
+from core.tables import (
+    bookkeeping,
+    erasures,
+    jobs,
+    keys,
+    ledger,
+    models,
+    quality,
+    register,
+    tracking,
+    versions,
+    webhooks,
+)
 
 __all__ = [
     "Base",
@@ -12,6 +24,7 @@ __all__ = [
     "ledger",
     "models",
     "quality",
+    "register",
     "tracking",
     "versions",
     "webhooks",

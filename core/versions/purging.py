@@ -13,7 +13,7 @@ from core.versions.privacy_rounding import significant
 
 def purge_version(session: Session, version: Version) -> None:
     """Purge a version; only its entry in the history remains."""
-    version.state, version.purge_at = VersionState.PURGED, None
+    version.state, version.purge_at, version.salt = VersionState.PURGED, None, None
     drop_figures(version)
     drop_predictions(session, version)
     session.merge(OrphanFile(path=version.file))

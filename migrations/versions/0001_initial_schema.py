@@ -351,6 +351,7 @@ def upgrade() -> None:
         sa.Column("certificate", JSON, nullable=True),
         sa.Column("cost", JSON, nullable=False),
         sa.Column("sha256", sa.String(length=64), nullable=False),
+        sa.Column("salt", sa.LargeBinary(), nullable=True),
         sa.Column("file", sa.String(length=500), nullable=False),
         sa.Column("mlflow", JSON, nullable=True),
         sa.Column("mlflow_folder", sa.String(length=500), nullable=True),
@@ -364,7 +365,6 @@ def upgrade() -> None:
     op.create_index("ix_removals_job_id", "removals", ["job_id"], unique=False)
     op.create_index("ix_versions_job_id", "versions", ["job_id"], unique=False)
     states = ("held", "received", "adapting", "verifying", "purging", "completed", "failed", "refused")
-    events = ("filed", "held", "approved", "refused", "extended", "retried")
     op.create_table(
         "erasures",
         sa.Column("id", sa.String(length=36), nullable=False),
@@ -415,25 +415,20 @@ def upgrade() -> None:
     )
     op.create_index("ix_erasure_parts_model_id", "erasure_parts", ["model_id"], unique=False)
     op.create_table(
-        "erasure_events",
-        sa.Column("id", BIG, nullable=False),
-        sa.Column("erasure_id", sa.String(length=36), nullable=False),
-        sa.Column("kind", sa.Enum(*events, name="eventkind", native_enum=False, length=20), nullable=False),
-        sa.Column("by", sa.String(length=20), nullable=False),
-        sa.Column("at", MOMENT, nullable=False),
-        sa.PrimaryKeyConstraint("id", name="pk_erasure_events"),
-    )
-    op.create_index("ix_erasure_events_erasure_id", "erasure_events", ["erasure_id"], unique=False)
-    op.create_table(
         "receipts",
         sa.Column("number", BIG, autoincrement=False, nullable=False),
         sa.Column("erasure_id", sa.String(length=36), nullable=False),
-        sa.Column("body", sa.JSON(), nullable=False),
+        sa.Column("leaf", BIG, nullable=False),
+        sa.Column("payload", sa.LargeBinary(), nullable=False),
         sa.Column("sha256", sa.String(length=64), nullable=False),
+        sa.Column("signature", sa.String(length=100), nullable=False),
+        sa.Column("key_id", sa.String(length=16), nullable=False),
+        sa.Column("head", sa.JSON(), nullable=False),
         sa.Column("created_at", MOMENT, nullable=False),
         sa.PrimaryKeyConstraint("number", name="pk_receipts"),
     )
     op.create_index("ix_receipts_erasure_id", "receipts", ["erasure_id"], unique=False)
+    create_register()
     op.create_table(
         "tracking_events",
         sa.Column("id", BIG, nullable=False),
@@ -465,8 +460,8 @@ def upgrade() -> None:
         sa.Column("value", sa.LargeBinary(), nullable=False),
         sa.PrimaryKeyConstraint("name", name="pk_metadata"),
     )
-    # whoever writes a receipt holds this row
-    op.execute(sa.text("INSERT INTO metadata (name, value) VALUES ('receipts', :empty)").bindparams(empty=b""))
+    # the newest signed head; whoever appends to the register holds this row
+    op.execute(sa.text("INSERT INTO metadata (name, value) VALUES ('register', :empty)").bindparams(empty=b""))
     op.create_table(
         "orphan_files",
         sa.Column("path", sa.String(length=500), nullable=False),
@@ -476,13 +471,58 @@ def upgrade() -> None:
     )
 
 
+def create_register() -> None:
+    """Create the tables of the register of erasures."""
+    op.create_table(
+        "register_leaves",
+        sa.Column("index", BIG, autoincrement=False, nullable=False),
+        sa.Column("commitment", sa.LargeBinary(), nullable=False),
+        sa.Column("salt", sa.LargeBinary(), nullable=True),
+        sa.Column("record", sa.Text(), nullable=True),
+        sa.Column("erasure_id", sa.String(length=36), nullable=True),
+        sa.Column("filed", sa.Boolean(), nullable=False),
+        sa.Column("created_at", MOMENT, nullable=False),
+        sa.PrimaryKeyConstraint("index", name="pk_register_leaves"),
+    )
+    op.create_index("ix_register_leaves_erasure_id", "register_leaves", ["erasure_id"], unique=False)
+    for name, column, condition in (
+        ("ix_register_leaves_unfiled", "index", sa.text("NOT filed")),
+        ("ix_register_leaves_created_at", "created_at", sa.text("record IS NOT NULL")),
+    ):
+        op.create_index(name, "register_leaves", [column], sqlite_where=condition, postgresql_where=condition)
+    op.create_table(
+        "register_nodes",
+        sa.Column("level", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("index", BIG, autoincrement=False, nullable=False),
+        sa.Column("hash", sa.LargeBinary(), nullable=False),
+        sa.PrimaryKeyConstraint("level", "index", name="pk_register_nodes"),
+    )
+    op.create_table(
+        "register_keys",
+        sa.Column("key_id", sa.String(length=16), nullable=False),
+        sa.Column("public_key", sa.String(length=500), nullable=False),
+        sa.Column("until", BIG, nullable=True),
+        sa.Column("head", sa.JSON(), nullable=True),
+        sa.PrimaryKeyConstraint("key_id", name="pk_register_keys"),
+    )
+    op.create_table(
+        "register_timestamps",
+        sa.Column("size", BIG, autoincrement=False, nullable=False),
+        sa.Column("head", sa.JSON(), nullable=False),
+        sa.Column("response", sa.LargeBinary(), nullable=False),
+        sa.Column("created_at", MOMENT, nullable=False),
+        sa.PrimaryKeyConstraint("size", name="pk_register_timestamps"),
+    )
+
+
 def downgrade() -> None:
     op.drop_table("orphan_files")
     op.drop_table("metadata")
     op.drop_table("mutexes")
     op.drop_table("tracking_events")
+    for table in ("timestamps", "keys", "nodes", "leaves"):
+        op.drop_table(f"register_{table}")
     op.drop_table("receipts")
-    op.drop_table("erasure_events")
     op.drop_table("erasure_parts")
     op.drop_table("erasures")
     op.drop_table("versions")

@@ -1,4 +1,4 @@
-"""Endpoints of erasure requests and receipts."""
+"""Endpoints of erasure requests."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -15,15 +15,14 @@ from core.erasure.replay import replay
 from core.erasure.states import RequestDetails
 from core.errors import Invalid, NotFound
 from core.ledger.batch import subject_hash
+from core.register import log
 from core.tables.erasures import Erasure, ErasureState
 from service.context import Context, ContextDep
 from service.erasures import documents
 from service.erasures.receipt_schema import ReceiptResponse
 from service.erasures.schemas import (
-    ChainResponse,
     ErasureResponse,
     ErasuresResponse,
-    FlawResponse,
     GivenReason,
     NewErasure,
     NewErasures,
@@ -59,25 +58,27 @@ def require_unrestricted(caller: Caller) -> Caller:
 
 
 def to_response(session: Session, erasure: Erasure) -> ErasureResponse:
-    parts, events = queries.parts_of(session, erasure), queries.events_of(session, erasure)
-    return describe(erasure, parts, events, now())
+    return describe(erasure, queries.parts_of(session, erasure), queries.trail_of(session, erasure), now())
 
 
 def receive(
     filings: list[RequestDetails], caller: Caller, context: Context, write: UnitOfWork, session: Session
 ) -> list[ErasureResponse]:
-    """Start erasures. Raises Conflict if receipts of a restored database must be replayed first."""
-    receipts.require_all(session, context.store)
+    """Start erasures, and acknowledge them with leaves of the register."""
     secret = context.settings.secret
     erasures = requests.receive_all(session, filings, secret, caller.key_id, write.request_id)
-    return [to_response(session, erasure) for erasure in erasures]
+    log.write_pending(session)
+    proofs = log.acknowledge_filings(session, [erasure.id for erasure in erasures])
+    responses = {erasure.id: to_response(session, erasure) for erasure in erasures}
+    return [responses[erasure.id].model_copy(update={"acknowledgement": proofs[erasure.id]}) for erasure in erasures]
 
 
 @router.post("/erasures", status_code=202, response_model=ErasureResponse, responses=problem_responses(409))
 def request_erasure(body: NewErasure, caller: Eraser, context: ContextDep, write: Write) -> Response:
     """Request the erasure of a subject from all models. No training that starts after this response uses the examples.
 
-    A second request for the same subject returns the open one. The request is due in one month (GDPR Art. 12(3)).
+    A second request for the same subject returns the open one. The request is due in one month (GDPR Art. 12(3)). The
+    `acknowledgement` proves that the signed register contains the request.
     """
     require_unrestricted(caller)
     filing = filing_of(body, context, ())
@@ -92,9 +93,8 @@ def filing_of(body: NewErasure, context: Context, at: tuple[str | int, ...]) -> 
         raise Invalid.at((*at, "received_at"), "request_invalid", "must not be in the future")
     settings = context.settings
     hashed = subject_hash(body.subject, settings.secret, settings.caseless_subjects)
-    return RequestDetails(
-        hashed, body.reason, body.received_at, settings.erasure_hold if body.hold is None else body.hold
-    )
+    hold = settings.erasure_hold if body.hold is None else body.hold
+    return RequestDetails(hashed, body.reason, body.received_at, hold, body.reference)
 
 
 @router.post("/erasures/batch", status_code=202, response_model=ErasuresResponse, responses=problem_responses(409, 413))
@@ -135,17 +135,14 @@ def show_erasure(id: Id, caller: Eraser, context: ContextDep) -> ErasureResponse
         return to_response(session, queries.find(session, id))
 
 
-def apply_decision(
-    id: str, caller: Caller, write: UnitOfWork, decision: Callable[..., None], starts_jobs: bool = False
-) -> Response:
+def apply_decision(id: str, caller: Caller, write: UnitOfWork, decision: Callable[..., None]) -> Response:
     """Apply a decision to an erasure request and return the request."""
     require_unrestricted(caller)
 
     def act(session: Session) -> ErasureResponse:
         erasure = queries.find(session, id)
-        if starts_jobs:
-            receipts.require_all(session, write.context.store)
         decision(session, erasure, by=caller.key_id)
+        log.write_pending(session)
         return to_response(session, erasure)
 
     return write(caller.credential, 200, act)
@@ -154,13 +151,13 @@ def apply_decision(
 @router.post("/erasures/{id}/retry", response_model=ErasureResponse, responses=problem_responses(404, 409))
 def retry_erasure(id: Id, caller: Eraser, write: Write) -> Response:
     """Retry a failed erasure."""
-    return apply_decision(id, caller, write, decisions.retry, starts_jobs=True)
+    return apply_decision(id, caller, write, decisions.retry)
 
 
 @router.post("/erasures/{id}/approve", response_model=ErasureResponse, responses=problem_responses(404, 409))
 def approve_erasure(id: Id, caller: Eraser, write: Write) -> Response:
     """Approve a held request and start its erasure."""
-    return apply_decision(id, caller, write, decisions.approve, starts_jobs=True)
+    return apply_decision(id, caller, write, decisions.approve)
 
 
 @router.post("/erasures/{id}/refuse", response_model=ErasureResponse, responses=problem_responses(404, 409))
@@ -181,7 +178,6 @@ def retry_failed_erasures(caller: Eraser, write: Write) -> Response:
     require_unrestricted(caller)
 
     def act(session: Session) -> RetriedResponse:
-        receipts.require_all(session, write.context.store)
         failed = queries.list_failed(session)
         for erasure in failed:
             decisions.retry(session, erasure, caller.key_id)
@@ -212,7 +208,7 @@ def show_receipt(
     """Get the receipt as JSON, or with `Accept: text/html` as a printable page."""
     require_unrestricted(caller)
     with context.database.read() as session:
-        body = queries.receipt_of(session, queries.find(session, id)).body
+        body = receipts.body_of(queries.receipt_of(session, queries.find(session, id)))
     return respond_printable(body, accept, lambda: documents.render_receipt(body))
 
 
@@ -236,15 +232,3 @@ def show_refusal(
 def respond_printable(body: Mapping[str, object], accept: str, render: Callable[[], str]) -> Response:
     """A page if the Accept header names HTML, otherwise JSON."""
     return HTMLResponse(render()) if "text/html" in accept.lower() else JSONResponse(body)
-
-
-@router.get("/receipts/verify", response_model=ChainResponse, responses=problem_responses())
-def verify_receipts(caller: Eraser, context: ContextDep) -> ChainResponse:
-    """Verify the hash chain of the receipts. Reports every receipt that is missing, altered or out of order."""
-    require_unrestricted(caller)
-    with context.database.read() as session:
-        chain = receipts.chain(session)
-        problems = receipts.verify(session, context.store)
-    last = str(chain[-1]["sha256"]) if chain else None
-    flaws = [FlawResponse(number=flaw.number, problem=flaw.problem) for flaw in problems]
-    return ChainResponse(valid=not flaws, receipts=len(chain), last=last, flaws=flaws)

@@ -40,9 +40,11 @@ class UnitOfWork:
             body = result if isinstance(result, bytes) else result.model_dump_json().encode()
             if request:
                 idempotency.store(session, request, status, body)
-            enqueued = session.info.get("message_enqueued")
-        if enqueued:
+            done = session.info
+        if done.get("message_enqueued"):
             self.context.outbox_sender.wake()
+        if done.get("register_grew"):
+            self.context.write_register_files()
         return Response(body, status, media_type="application/json")
 
 

@@ -10,6 +10,7 @@ from core.erasure.queries import count_erasures, next_due
 from core.errors import NotFound
 from core.tables.erasures import PENDING, ErasureState
 from core.tables.keys import Scope
+from service import register as register_endpoints
 from service.context import ContextDep
 from service.erasures import endpoints as erasures
 from service.http.auth import Caller
@@ -57,7 +58,7 @@ def show_register(
             state=state,
             register=erasures.list_erasures(caller, context, state=state, limit=ROWS_PER_PAGE, after=after),
             after=after,
-            chain=erasures.verify_receipts(caller, context) if verify else None,
+            chain=register_endpoints.verify_receipts(caller, context) if verify else None,
             now=now(),
         )
     )

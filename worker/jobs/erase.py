@@ -9,7 +9,14 @@ from dataclasses import replace
 from sqlalchemy.orm import Session
 
 from core.erasure import queries, receipts, report, requests, states
-from core.erasure.purge import delete_examples, delete_pending, find_traces, purge_versions, vacuum_database
+from core.erasure.purge import (
+    delete_examples,
+    delete_pending,
+    find_traces,
+    purge_versions,
+    record_purges,
+    vacuum_database,
+)
 from core.erasure.queries import verified_parts
 from core.erasure.receipt_text import CACHES, Trace, count_of
 from core.erasure.report import Deleted
@@ -100,6 +107,7 @@ def purge(attempt: JobAttempt, verified: set[str]) -> list[str]:
             count += delete_pending(session, model, erasure.subject)
             report.write(part, replace(noted, deleted=replace(so_far, examples=count)))
         outlived = versions_due_for_purge(session, model.id)
+        record_purges(session, outlived)
         for version in outlived:
             purge_version(session, version)
         done = ["Versions purged whose retention period had ended."] if outlived else []
@@ -173,7 +181,6 @@ def complete(attempt: JobAttempt, verified: set[str], done: list[str]) -> None:
         verified = verified - requests.include_new_examples(session, erasures)
     cleanup = vacuum_database(database)
     with attempt.write() as (session, job, model):
-        receipts.require_all(session, store)
         count, remembered = 0, champion_memory(session, store, model)
         lost = len(find_strays(session, store, history.folder_of(model.id)))
         for part, erasure in still_verified(session, model, verified):
@@ -196,4 +203,4 @@ def complete(attempt: JobAttempt, verified: set[str], done: list[str]) -> None:
         completed = [f"{count_of(count, 'erasure')} completed."] if count else []
         leases.end(job, JobState.SUCCEEDED, " ".join(completed + done) or "There was nothing to delete.")
     vacuum_if_due(database)  # until now, the row of the erasure contained the hash of the person
-    receipts.file_missing(database, store)
+    receipts.write_files(database, store)

@@ -7,6 +7,7 @@ from sqlalchemy import JSON
 from core import tables
 from core.erasure import receipts
 from core.erasure.inventory import PURGED
+from core.register import files
 from core.versions.history import folder_of
 
 SHORT = 64
@@ -86,7 +87,19 @@ def test_every_column_that_can_hold_bytes_of_a_person_is_known() -> None:
         "models.policy",
         "models.spec",
         "models.training",
-        "receipts.body",
+        # tokens and words of ours; commitments are salted
+        "receipts.payload",
+        "receipts.signature",
+        "receipts.head",
+        "register_leaves.commitment",
+        "register_leaves.salt",
+        "register_leaves.record",
+        "register_nodes.hash",
+        "register_keys.public_key",
+        "register_keys.head",
+        "register_timestamps.head",
+        "register_timestamps.response",
+        "versions.salt",
         "recorded_predictions.challenger_mean",
         "recorded_predictions.mean",
         "versions.certificate",
@@ -103,4 +116,4 @@ def test_every_column_that_can_hold_bytes_of_a_person_is_known() -> None:
 
 def test_the_folders_of_the_store_are_those_that_are_looked_at() -> None:
     assert folder_of(7).split("/") == ["models", "7"]
-    assert receipts.FOLDER == "receipts"
+    assert (receipts.FOLDER, files.FOLDER) == ("receipts", "register")
