@@ -21,6 +21,8 @@ from amend.verification.tensors import Tensors
 
 ROUNDING = 1e-9
 """Largest error of a refit, relative to the weights, that counts as rounding error rather than as imprecision."""
+MAX_WIDTH = 2**24
+"""Maximum number of outputs, and of features."""
 PRECISION = 0.1
 """Largest error of a refit, relative to the certified distance, with which the two can be compared."""
 
@@ -42,7 +44,9 @@ class Version:
     @property
     def certified(self) -> bool:
         """Whether a distance was certified, so that a refit can check it."""
-        return "objective" in self.fields and "certificate" in self.fields
+        stated = self.fields.inner("certificate") if "certificate" in self.fields else None
+        claims = [claim for claim in (stated, self.signed_part("certificate")) if claim is not None]
+        return "objective" in self.fields and any("bound" in claim for claim in claims)
 
     def signed_part(self, name: str) -> Document | None:
         """A part of the description as the signed report repeats it; None if the report does not."""
@@ -74,8 +78,6 @@ def check_weights(bundle: Bundle, version: Version, statement: Statement) -> str
 def check_certificate(version: Version) -> tuple[float, str]:
     """The certified distance, which must be the one in the signed receipt."""
     certificate = version.fields.inner("certificate")
-    if "bound" not in certificate:
-        raise Undecided("No distance was certified for this version.")
     bound = certificate.number("bound")
     if bound < 0:
         raise certificate.wrong("bound", "positive")
@@ -128,23 +130,34 @@ def objective_of(version: Version) -> Document:
     return stated
 
 
+def read_shape(objective: Document) -> tuple[int, int]:
+    """The number of outputs and of features."""
+    numbers = [number for number in objective.items("shape") if isinstance(number, int) and 0 < number <= MAX_WIDTH]
+    if len(numbers) != 2 or len(objective.items("shape")) != 2:
+        raise objective.wrong("shape", f"two numbers between 1 and {MAX_WIDTH}")
+    return numbers[0], numbers[1]
+
+
 def read_parameters(bundle: Bundle, version: Version) -> tuple[Parameters, str]:
     """The tensors of the objective, and a description of it."""
     tensors = Tensors(bundle, version.fields.text("weights"))
-    weights = tensors.numbers("weights", 2)
     objective = objective_of(version)
+    shape = read_shape(objective)
+
+    def read(name: str) -> Array:
+        array = tensors.numbers(objective.text(name), 1)
+        if array.size != shape[0] * shape[1]:
+            raise Refuted(f"{tensors.where}: `{objective.text(name)}` does not have the shape of the objective.")
+        return array.reshape(shape)
 
     def optional(name: str) -> Array:
-        return tensors.numbers(objective.text(name), 2) if name in objective else np.zeros_like(weights)
+        return read(name) if name in objective else np.zeros(shape)
 
-    found = Parameters(weights, tensors.numbers("delta", 2), optional("toward"), optional("perturbation"))
-    for array in (found.delta, found.toward, found.perturbation):
-        if array.shape != weights.shape:
-            raise Refuted(f"{tensors.where}: the tensors of the objective have different shapes.")
-    if bool((found.delta < 0).any()) or weights.size == 0:
-        raise Refuted(f"{tensors.where}: `delta` must not be negative, and `weights` not empty.")
+    found = Parameters(read("weights"), read("delta"), optional("toward"), optional("perturbation"))
+    if bool((found.delta < 0).any()):
+        raise Refuted(f"{tensors.where}: `delta` must not be negative.")
     signed = "as in the signed receipt" if version.signed_part("objective") is not None else "not in the signed receipt"
-    return found, f"{objective.text('family')}, {weights.size} weights, {signed}"
+    return found, f"{objective.text('family')}, {found.delta.size} weights, {signed}"
 
 
 def build_objective(version: Version, parameters: Parameters, rows: Rows) -> Objective:

@@ -107,8 +107,8 @@ class Model:
     """Further tensors of the objective: `toward`, `perturbation`."""
 
     def weights_file(self) -> bytes:
-        tensors = {"weights": self.weights, "delta": self.delta, **self.extra}
-        return save({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()})
+        tensors = {"w": self.weights, "delta": self.delta, **self.extra, "memory": np.zeros(3)}
+        return save({name: tensor.ravel() for name, tensor in tensors.items()})
 
     def salts(self) -> np.ndarray:
         made = [sha256(b"row %d" % i).digest() for i in range(len(self.targets))]
@@ -142,7 +142,8 @@ class Model:
 
     def objective(self) -> dict[str, Any]:
         tensors = {name: name for name in self.extra}
-        return {"family": self.family, "layout": "outputs x features", **self.options, **tensors}
+        shape = {"layout": "outputs x features, row by row", "shape": list(self.weights.shape)}
+        return {"family": self.family, **shape, "weights": "w", "delta": "delta", **self.options, **tensors}
 
     def files(self) -> Files:
         description = {
