@@ -97,7 +97,8 @@ class ConsistencyProofs:
         path = [] if older.size == newest.size else self.paths.get(older.size)
         if path is None:
             raise Undecided(
-                f"The bundle has no consistency proof from {older.size} entries. Download it with ?from={older.size}."
+                f"The bundle has no consistency proof from {older.size} entries. Download it again "
+                f"with --from {older.size}."
             )
         if not merkle.extends(older.root, older.size, newest.root, newest.size, path):
             raise Refuted(

@@ -94,7 +94,7 @@ def check_certificate(version: Version) -> tuple[float, str]:
 def check_rows(bundle: Bundle, version: Version, columns: int) -> tuple[Rows, str]:
     """Verify that the rows in the bundle are those that the stated Merkle root commits to."""
     if "rows_file" not in version.fields:
-        raise Undecided("The bundle does not contain the rows. Download it with ?rows=true.")
+        raise Undecided("The bundle does not contain the rows. Download it again with --rows.")
     rows = read_rows(Tensors(bundle, version.fields.text("rows_file")), columns)
     stated = version.fields.inner("rows")
     signed = version.signed_part("rows")
