@@ -13,6 +13,7 @@ from amend.commands import (
     models,
     predictions,
     processes,
+    register,
     subjects,
     verify,
     versions,
@@ -34,7 +35,8 @@ app.add_typer(versions.app, name="versions")
 app.add_typer(versions.comparisons, name="comparisons")
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(erasures.app, name="erasures")
-app.add_typer(erasures.receipts, name="receipts")
+app.add_typer(register.receipts, name="receipts")
+app.add_typer(register.app, name="register")
 app.add_typer(subjects.app, name="subjects")
 app.add_typer(keys.app, name="keys")
 app.add_typer(webhooks.app, name="webhooks")

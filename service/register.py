@@ -3,6 +3,7 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
+from pydantic import Field
 from starlette.responses import JSONResponse, Response
 
 from core.erasure import receipts, verification
@@ -48,6 +49,11 @@ class ReceiptItemResponse(ResponseModel):
 class ProofResponse(ResponseModel):
     """An inclusion proof (`leaf`, `size`, `leaf_hash`) or a consistency proof (`from`, `to`), as in RFC 6962."""
 
+    leaf: int | None = None
+    size: int | None = None
+    leaf_hash: str | None = None
+    from_: int | None = Field(None, alias="from")
+    to: int | None = None
     path: list[str]
     """Hashes, in hexadecimal, in the order of RFC 6962."""
 

@@ -101,17 +101,6 @@ class Certificate(Response, frozen=True, kw_only=True):
     """The guarantee of certified removal, for models that were created with it."""
 
 
-class Chain(Response, frozen=True, kw_only=True):
-    """Result of verifying the hash chain of the receipts."""
-
-    valid: bool
-    receipts: int
-    """Number of receipts that were verified."""
-    last: str | None = None
-    """Hash of the last receipt. Keep a copy elsewhere: it reveals if the whole chain was replaced."""
-    flaws: list[Flaw]
-
-
 class Change(Response, frozen=True, kw_only=True):
     """A change of the spec, or a correction of examples."""
 
@@ -370,10 +359,13 @@ class Erasure(ErasureMethods, frozen=True, kw_only=True):
     refusal: str | None = None
     """Reason for the refusal."""
     trail: list[Event]
-    """Actions on the request, in order."""
+    """Actions on the request, in order, as in the register. Records that have expired are left out."""
     models: list[Part]
     receipt: str | None = None
     """Path of the receipt; null until the erasure is completed."""
+    acknowledgement: dict[str, Any] | None = None
+    """Only in the response to a new request: proof that the signed register contains it. Keep it, or give it to the
+    person: nobody can deny the request later."""
 
 
 class Erasures(Response, frozen=True, kw_only=True):
@@ -387,7 +379,9 @@ class Event(Response, frozen=True, kw_only=True):
 
     action: str
     by: str
-    """Id of the API key that was used."""
+    """Id of the API key that was used; `amend` for what Amend did by itself."""
+    name: str | None = None
+    """Name of the API key."""
     at: datetime
 
 
@@ -431,11 +425,13 @@ class Figure(Response, frozen=True, kw_only=True):
 
 
 class Flaw(Response, frozen=True, kw_only=True):
-    """A problem with one receipt."""
+    """Something that contradicts the register."""
 
-    number: int
-    """Number of the receipt."""
     problem: str
+    leaf: int | None = None
+    """Index of the leaf that it concerns."""
+    receipt: int | None = None
+    """Number of the receipt that it concerns."""
 
 
 class Gate(Response, frozen=True, kw_only=True):
@@ -701,6 +697,18 @@ class Promotion(Response, frozen=True, kw_only=True):
     created_at: datetime
 
 
+class Proof(Response, frozen=True, kw_only=True):
+    """An inclusion proof (`leaf`, `size`, `leaf_hash`) or a consistency proof (`from`, `to`), as in RFC 6962."""
+
+    leaf: int | None = None
+    size: int | None = None
+    leaf_hash: str | None = None
+    from_: int | None = msgspec.field(default=None, name="from")
+    to: int | None = None
+    path: list[str]
+    """Hashes, in hexadecimal, in the order of RFC 6962."""
+
+
 class QualityWindow(Response, frozen=True, kw_only=True):
     """Predictions for new examples, made before the model learnt them."""
 
@@ -757,9 +765,27 @@ class Receipt(TypedDict):
     """Number of the person's examples."""
     statement: str
     models: list[ReceiptModel]
-    previous: str
-    """Hash of the previous receipt."""
+    leaf: int
+    """Index of its leaf in the register."""
+    key_id: str
+    """Id of the key that signed it."""
     sha256: str
+    """Hash of the signed statement."""
+
+
+class ReceiptItem(Response, frozen=True, kw_only=True):
+    """A receipt in a list."""
+
+    number: int
+    erasure: str
+    """Id of the erasure."""
+    leaf: int
+    """Index of its leaf in the register."""
+    sha256: str
+    """Hash of the signed statement."""
+    key_id: str
+    """Id of the key that signed it."""
+    completed_at: str
 
 
 class ReceiptModel(TypedDict):
@@ -774,8 +800,8 @@ class ReceiptModel(TypedDict):
     """Description of the method in words."""
     version: NotRequired[int | None]
     """The version that does not depend on the person's examples."""
-    sha256: NotRequired[str | None]
-    """SHA-256 of that version's file."""
+    commitment: NotRequired[str | None]
+    """SHA-256 of a salt and the SHA-256 of that version's file. The salt is deleted when the version is purged."""
     certificate: NotRequired[dict[str, Any] | None]
     """Certificate of that version."""
     disagreement: NotRequired[float | None]
@@ -958,6 +984,19 @@ class Sides(Response, frozen=True, kw_only=True):
     retrained: float
     difference_se: float | None = None
     """Standard error of the difference."""
+
+
+class Verification(Response, frozen=True, kw_only=True):
+    """Result of verifying the register, the receipts and the requests."""
+
+    valid: bool
+    receipts: int
+    """Number of receipts."""
+    leaves: int
+    """Number of leaves of the register."""
+    head: dict[str, Any]
+    """Newest signed head. Keep a copy elsewhere: only an older head reveals that it was truncated or rebuilt."""
+    flaws: list[Flaw]
 
 
 class Version(Response, frozen=True, kw_only=True):
