@@ -203,9 +203,9 @@ class Bundle:
         return path
 
 
-def manifest_of(files: Files) -> bytes:
+def manifest_of(files: Files, erasure: str = ERASURE) -> bytes:
     hashes = {name: sha256(content).hexdigest() for name, content in files.items() if name != "manifest.json"}
-    return dump({"v": 1, "erasure": ERASURE, "created_at": "2026-11-01T09:00:00Z", "files": hashes})
+    return dump({"v": 1, "erasure": erasure, "created_at": "2026-11-01T09:00:00Z", "files": hashes})
 
 
 def statement_of(filed: str, model: Model | None, erasure: str = ERASURE) -> bytes:

@@ -122,6 +122,7 @@ NOT_DOCUMENTS = {
 DOCUMENTS = ("manifest.json", "head.json", "receipt.json", "entries.json", "consistency.json", "key.json")
 
 
+@pytest.mark.grid(3)
 @pytest.mark.parametrize("name", [*DOCUMENTS, "versions/churn.json"])
 @pytest.mark.parametrize("content", NOT_DOCUMENTS.values(), ids=NOT_DOCUMENTS)
 def test_documents_of_other_shapes_fail(name: str, content: bytes, verify: Verify) -> None:
