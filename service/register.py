@@ -23,7 +23,7 @@ from service.http.problems import problem_responses
 from service.http.response_model import ResponseModel
 from service.http.routes import AuthenticatedRoute
 
-router = APIRouter(prefix="/v1", tags=["Register"], route_class=AuthenticatedRoute)
+router = APIRouter(prefix="/v1", route_class=AuthenticatedRoute)
 
 Anyone = Annotated[Caller, require_scope(*Scope)]
 """Heads, proofs and public keys contain nothing personal: every key may read them."""
@@ -81,21 +81,21 @@ class VerificationResponse(ResponseModel):
     flaws: list[FlawResponse]
 
 
-@router.get("/register/head", response_model=Head, responses=problem_responses())
+@router.get("/register/head", tags=["Register"], response_model=Head, responses=problem_responses())
 def show_head(caller: Anyone, context: ContextDep) -> Head:
     """Get the newest signed head of the register. Keep it: a later register must extend it."""
     with context.database.read() as session:
         return tree.current_head(session)
 
 
-@router.get("/register/key", response_model=PublicKeys, responses=problem_responses())
+@router.get("/register/key", tags=["Register"], response_model=PublicKeys, responses=problem_responses())
 def show_public_key(caller: Anyone, context: ContextDep) -> PublicKeys:
     """Get the public key of the register, and the keys that it replaced."""
     with context.database.read() as session:
         return public_keys(session)
 
 
-@router.get("/register/proof", response_model=ProofResponse, responses=problem_responses(404))
+@router.get("/register/proof", tags=["Register"], response_model=ProofResponse, responses=problem_responses(404))
 def show_proof(
     caller: Anyone,
     context: ContextDep,
@@ -120,7 +120,7 @@ def show_proof(
         return JSONResponse({"from": old, "to": until, "path": tree.prove_consistency(session, old, until)})
 
 
-@router.get("/receipts", response_model=Page[ReceiptItemResponse], responses=problem_responses())
+@router.get("/receipts", tags=["Erasure"], response_model=Page[ReceiptItemResponse], responses=problem_responses())
 def list_receipts(
     caller: Eraser, context: ContextDep, limit: Limit = 100, after: After = None
 ) -> Page[ReceiptItemResponse]:
@@ -136,7 +136,7 @@ def describe_receipt(receipt: Receipt) -> ReceiptItemResponse:
     return ReceiptItemResponse(**{name: body[name] for name in ReceiptItemResponse.model_fields})
 
 
-@router.get("/receipts/verify", response_model=VerificationResponse, responses=problem_responses())
+@router.get("/receipts/verify", tags=["Erasure"], response_model=VerificationResponse, responses=problem_responses())
 def verify_receipts(
     caller: Eraser,
     context: ContextDep,
@@ -161,7 +161,7 @@ def verify_receipts(
     return VerificationResponse(valid=not flaws, receipts=count, leaves=head["size"], head=head, flaws=flaws)
 
 
-@router.get("/receipts/{number}", response_model=Envelope, responses=problem_responses(404))
+@router.get("/receipts/{number}", tags=["Erasure"], response_model=Envelope, responses=problem_responses(404))
 def show_envelope(
     number: Annotated[int, Path(ge=1, le=MAX_SIZE, description="Number of the receipt.")],
     caller: Eraser,

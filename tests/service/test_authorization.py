@@ -24,6 +24,7 @@ ENOUGH = {
     "download_weights": {"weights"},
     "list_coefficients": {"weights"},
     "export_onnx": {"weights"},
+    **dict.fromkeys(("show_head", "show_public_key", "show_proof"), {"read", "ingest", "erase", "weights"}),
     **dict.fromkeys(("list_keys", "list_webhooks", "list_deliveries"), set[str]()),
 }
 """The scopes besides admin's with which an operation goes; else erase for erasures, read for GET, or none."""
@@ -47,7 +48,7 @@ class Place:
 
     def path(self, operation: Operation, model: str | None = None) -> str:
         resource = operation.path.partition("/{id}")[0].rpartition("/")[2]
-        path = operation.path.replace("{name}", model or self.model).replace("{n}", "1")
+        path = operation.path.replace("{name}", model or self.model).replace("{n}", "1").replace("{number}", "1")
         path = path.replace("{a}", "1").replace("{b}", "1")
         path = path.replace("{id}", self.ids.get(resource, "none"))
         assert "{" not in path, f"this test does not know how to fill {operation.path}"
