@@ -56,6 +56,8 @@ class Verification:
             value, detail = examine()
         except (Refuted, Undecided) as problem:
             self.reject(what, means, problem)
+        except MemoryError:
+            self.reject(what, means, Undecided("This computer has too little memory for the check."))
         else:
             self.checks.append(Check(what, means, Result.PASSED, detail))
             return value

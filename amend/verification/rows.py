@@ -15,7 +15,8 @@ from amend.verification.objective import densify
 from amend.verification.tensors import Tensors
 
 SALT_BYTES = 32
-CHUNK_ROWS = 1024
+CHUNK_NUMBERS = 2**22
+"""Numbers that are held in memory at once as dense rows."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,9 @@ class Rows:
     def commitments(self) -> Iterator[bytes]:
         """Yield the commitment of each row: SHA-256(salt || position || features || targets || sample weight)."""
         targets = self.targets.reshape(len(self.targets), -1)
-        for start in range(0, len(targets), CHUNK_ROWS):
-            chunk = slice(start, start + CHUNK_ROWS)
+        step = max(1, CHUNK_NUMBERS // self.features.shape[1])
+        for start in range(0, len(targets), step):
+            chunk = slice(start, start + step)
             numbers = np.hstack([densify(self.features[chunk]), targets[chunk], self.sample_weights[chunk, None]])
             numbers = np.ascontiguousarray(numbers, dtype="<f8")
             positions = self.positions[chunk].astype("<i8")

@@ -5,6 +5,7 @@ needs comes from the bundle; the receipt may repeat it.
 """
 
 import hashlib
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,7 @@ from amend.verification.families import Array, Categorical, family_of, one_hot
 from amend.verification.findings import Refuted, Undecided
 from amend.verification.objective import Objective
 from amend.verification.receipt import Statement
-from amend.verification.refit import refit
+from amend.verification.refit import Refit, refit
 from amend.verification.rows import Rows, read_rows
 from amend.verification.tensors import Tensors
 
@@ -188,15 +189,23 @@ def build_objective(version: Version, parameters: Parameters, rows: Rows) -> Obj
 def check_refit(version: Version, parameters: Parameters, rows: Rows, bound: float) -> str:
     """Minimise the objective, and compare the minimum with the weights."""
     objective = build_objective(version, parameters, rows)
-    found = refit(objective)
-    gap = objective.without_shift(parameters.weights - found.weights.reshape(objective.shape))
-    distance, size = float(np.linalg.norm(gap)), float(np.linalg.norm(parameters.weights))
+    with np.errstate(all="ignore"):
+        found = attempt_refit(objective)
+        gap = objective.without_shift(parameters.weights - found.weights.reshape(objective.shape))
+        distance, size = float(np.linalg.norm(gap)), float(np.linalg.norm(parameters.weights))
     figures = f"distance {distance:.3g}, certified {bound:.3g}, error of the refit at most {found.error:.1g}"
     if distance + found.error <= bound:
         return figures
     if distance - found.error > bound:
         raise Refuted(f"The weights are further from the minimum than certified: {figures}.")
     # the comparison is within the refit's own error: it counts only if that is small
-    if found.error > max(PRECISION * bound, ROUNDING * max(size, 1.0)):
-        raise Undecided(f"The refit is not precise enough: {figures}.")
-    return figures
+    if math.isfinite(distance) and found.error <= max(PRECISION * bound, ROUNDING * max(size, 1.0)):
+        return figures
+    raise Undecided(f"The refit is not precise enough: {figures}.")
+
+
+def attempt_refit(objective: Objective) -> Refit:
+    try:
+        return refit(objective)
+    except (ValueError, ArithmeticError):  # scipy's way to report numbers that overflowed
+        raise Undecided("The refit failed: the rows or penalties contain numbers that are too large.") from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from zipfile import ZIP_BZIP2, ZipFile
@@ -15,7 +16,7 @@ from safetensors.numpy import load, save
 from amend.verification import BundleError, Result, verify_bundle
 from amend.verification import bundle as bundles
 from tests.amend.verification import models
-from tests.amend.verification.builder import Bundle, make_bundle, manifest_of, zip_bytes
+from tests.amend.verification.builder import Bundle, Model, make_bundle, manifest_of, zip_bytes
 from tests.amend.verification.conftest import Verify, results
 
 
@@ -241,3 +242,18 @@ def test_statements_of_the_bundle_that_nobody_signed_are_named(verify: Verify) -
     found = verify(make_bundle(model), refit=True)
     assert found.passed
     assert any("the objective and the number and the Merkle root" in sentence for sentence in found.unproven)
+
+
+@pytest.mark.grid(3)
+@pytest.mark.parametrize("fit", models.FITTED)
+@pytest.mark.parametrize("field", ["features", "targets", "sample_weights", "weights", "delta"])
+@pytest.mark.parametrize("scale", [1e308, 1e150, 1e-300, 0.0])
+def test_extreme_numbers_never_raise(fit: Callable[[], Model], field: str, scale: float, verify: Verify) -> None:
+    model = fit()
+    value = getattr(model, field)
+    fixed = field == "targets" and model.family in ("categorical", "bernoulli", "squared_hinge")
+    with np.errstate(over="ignore"):
+        changed = value.sign() if hasattr(value, "sign") else np.sign(value)
+    setattr(model, field, value if fixed else changed * scale)
+    distance = results(verify(make_bundle(model), refit=True)).get("Distance of model churn, version 7")
+    assert fixed or distance is not Result.PASSED or scale < 1

@@ -99,13 +99,13 @@ def zeros(model: Model) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_a_larger_softmax_is_refitted_to_rounding_error(tmp_path: Path) -> None:
-    """More weights than a Hessian is stored for: 5 classes and 501 features."""
+    """More weights than a Hessian is stored for: 5 classes and 651 features."""
     stream = np.random.default_rng(0)
-    x = stream.normal(size=(600, 500)) / 10
+    x = stream.normal(size=(600, 650)) / 10
     y = stream.integers(0, 5, 600).astype(float)
     fit = LogisticRegression(C=0.1, tol=1e-10, solver="newton-cg", max_iter=1000).fit(x, y)
     weights = models.stack(fit.coef_, fit.intercept_ - fit.intercept_.mean())
-    delta = np.hstack([np.full((5, 500), 10.0), np.zeros((5, 1))])
+    delta = np.hstack([np.full((5, 650), 10.0), np.zeros((5, 1))])
     model = Model(weights, delta, models.with_constant(x), y, np.ones(600), "categorical", bound=1e-4)
     found = verify(make_bundle(model), tmp_path)
     assert found.passed, found.checks
