@@ -78,5 +78,6 @@ secrets:  ## create the passwords and keys that docker-compose.yml reads; existi
 	    amend_secret_key ray_auth_token; do \
 	    test -s secrets/$$name || $(call random,32) > secrets/$$name; done
 	@test -s secrets/amend_admin_key || echo "amend_$$($(call random,6))_$$($(call random,32))" > secrets/amend_admin_key
+	@test -s secrets/amend_signing_key || openssl genpkey -algorithm ed25519 > secrets/amend_signing_key
 	@chmod 644 secrets/*
-	@echo 'secrets/ holds the passwords and keys; keep a copy of secrets/amend_secret_key somewhere safe'
+	@echo 'secrets/ holds the passwords and keys; keep copies of amend_secret_key and amend_signing_key somewhere safe'
