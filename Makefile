@@ -16,7 +16,7 @@ setup: $(STAMP)  ## create .venv and install everything in it; does nothing if i
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo 'installing into $(VENV): a minute or two the first time'
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[server,test,dev,bench]'
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[server,verify,test,dev,bench]'
 	@touch $@
 
 # One thread per process: processes that compete for cores are slower, and a single thread sums numbers in the same order

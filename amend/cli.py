@@ -15,6 +15,7 @@ from amend.commands import (
     processes,
     register,
     subjects,
+    verify,
     versions,
     webhooks,
 )
@@ -39,6 +40,7 @@ app.add_typer(register.app, name="register")
 app.add_typer(subjects.app, name="subjects")
 app.add_typer(keys.app, name="keys")
 app.add_typer(webhooks.app, name="webhooks")
+app.command()(verify.verify)
 app.command()(processes.up)
 app.command()(processes.demo)
 app.command()(processes.service)

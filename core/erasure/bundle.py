@@ -64,7 +64,9 @@ def collect_proofs(session: Session, erasure: Erasure, receipt: Receipt | None, 
     """The receipt, and what ties the request to the register."""
     head, keys = tree.current_head(session), public_keys(session)
     leaves = log.leaves_of(session, erasure.id)
-    stamped = find_stamped(session, leaves[-1].index if leaves else 0)
+    # not the newest leaf: that is the download of this bundle, which no time stamp can include yet
+    dated = [leaves[0].index if leaves else 0, *([] if receipt is None else [receipt.leaf])]
+    stamped = find_stamped(session, dated)
     sizes = {*older, *(one.size for one in stamped), *(key["head"]["size"] for key in keys["earlier"] if key["head"])}
     if receipt is not None:
         sizes.add(receipt.head["size"])
@@ -84,10 +86,11 @@ def collect_proofs(session: Session, erasure: Erasure, receipt: Receipt | None, 
     return files
 
 
-def find_stamped(session: Session, last_leaf: int) -> list[StampedHead]:
-    """The first time-stamped head that includes all leaves of a request, if there is one."""
-    query = select(StampedHead).where(StampedHead.size > last_leaf).order_by(StampedHead.size)
-    return list(session.scalars(query.limit(1)))
+def find_stamped(session: Session, leaves: list[int]) -> list[StampedHead]:
+    """For each of these leaves, the first time-stamped head that includes it, if there is one."""
+    query = select(StampedHead).order_by(StampedHead.size).limit(1)
+    found = (session.scalar(query.where(StampedHead.size > leaf)) for leaf in leaves)
+    return list({one.size: one for one in found if one is not None}.values())
 
 
 def find_versions(session: Session, erasure: Erasure, receipt: Receipt) -> list[tuple[Model, Version, Any]]:

@@ -8,6 +8,7 @@ import io
 import json
 import zipfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,9 @@ from scipy.optimize import minimize
 from scipy.sparse import csr_matrix
 from scipy.special import expit, logsumexp, softmax
 
+from amend.verification import Result, verify_bundle
 from tests.worker.deployment import Deployment
-from tests.worker.erasure_helpers import ask, wait_for_end
+from tests.worker.erasure_helpers import wait_for_end
 
 # What is tested here is the engine's and the worker's: the database is beside the point.
 pytestmark = pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
@@ -171,7 +173,20 @@ def without_shift(w: Array, family: str) -> Array:
     return w
 
 
-def test_the_certified_distance_holds_for_a_refit_of_every_kind_of_model(deployment: Deployment) -> None:
+def check_offline(deployment: Deployment, content: bytes, acknowledgement: object, folder: Path, refits: int) -> None:
+    """`amend verify` accepts the bundle, with the register's key and the acknowledgement of the request."""
+    paths = {name: folder / name for name in ("bundle", "key", "head")}
+    paths["bundle"].write_bytes(content)
+    paths["key"].write_text(json.dumps(deployment.get("/v1/register/key")))
+    paths["head"].write_text(json.dumps(acknowledgement))
+    found = verify_bundle(**paths, refit=True)
+    assert found.passed, [check for check in found.checks if check.result is not Result.PASSED]
+    assert sum(check.what.startswith("Distance of model") for check in found.checks) == refits
+
+
+def test_the_certified_distance_holds_for_a_refit_of_every_kind_of_model(
+    deployment: Deployment, tmp_path: Path
+) -> None:
     names = {}
     for kind, spec in SPECS.items():
         names[deployment.new_model(**{"regularizer": L2, **spec, "policy": {"certify": "always"}})] = kind
@@ -179,10 +194,13 @@ def test_the_certified_distance_holds_for_a_refit_of_every_kind_of_model(deploym
         deployment.post(f"/v1/models/{name}/examples", {"examples": examples_of(kind)})
     for name in names:
         assert deployment.adapted(name)["state"] == "succeeded"
-    erasure = wait_for_end(deployment, ask(deployment, PERSON), 180)
+    asked = deployment.post("/v1/erasures", {"subject": PERSON})
+    erasure = wait_for_end(deployment, asked["id"], 180)
     assert erasure["state"] == "completed", erasure
     with deployment.client() as client:
-        answer = client.get(f"/v1/erasures/{erasure['id']}/bundle", params={"rows": True}).raise_for_status()
+        wanted = {"rows": True, "from": asked["acknowledgement"]["head"]["size"]}
+        answer = client.get(f"/v1/erasures/{erasure['id']}/bundle", params=wanted).raise_for_status()
+    check_offline(deployment, answer.content, asked["acknowledgement"], tmp_path, len(SPECS) - 1)
     archive = zipfile.ZipFile(io.BytesIO(answer.content))
     files = {name: archive.read(name) for name in archive.namelist()}
     manifest = json.loads(files.pop("manifest.json"))
