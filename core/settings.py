@@ -99,6 +99,20 @@ class Settings(BaseSettings):
     )
     private_webhooks: bool = Field(False, description="Allow webhooks to private and loopback addresses.")
     erasure_hold: bool = Field(False, description="Hold erasure requests for approval unless a request says otherwise.")
+    returning_subjects: str = Field(
+        "quarantine",
+        pattern="^(accept|quarantine|refuse)$",
+        description="What happens to new examples of a person whose data was erased.",
+    )
+    returning_retention: float = Field(
+        365.0, gt=0, description="Days after an erasure for which new examples of the person are recognised."
+    )
+    audit_retention: float = Field(730.0, gt=0, description="Days for which entries of the audit log are kept.")
+    trusted_proxies: str = Field(
+        "",
+        description="Comma-separated addresses or networks of proxies whose X-Forwarded-For header gives the address of"
+        " the client in the audit log. Empty: the address of the connection.",
+    )
 
     queues: str = Field("", description="Comma-separated queues that a worker serves. Empty: all.")
     worker_processes: int = Field(2, ge=1, le=256, description="Concurrent jobs of one worker; use one per GPU.")

@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 from starlette.responses import Response
 
+from core.audit.entries import About
 from core.errors import Invalid, Malformed, NotFound, Unsupported
 from core.ledger.additions import LayoutChanged
 from core.ledger.labels import add_labels as add_to_ledger
 from core.models import catalog
+from core.tables.audit import Action
 from service import counters
 from service.context import CachedModel, ContextDep
 from service.examples.endpoints import with_cached_model
@@ -79,6 +81,8 @@ class LabelledResponse(ResponseModel):
     """Ids of which the model has no example, neither with nor without a label."""
     duplicates: int = 0
     """Number of labels that their examples already had."""
+    quarantined: int = 0
+    """Number of stored labels whose examples are in quarantine, because they are about people whose data was erased."""
 
 
 @dataclass(frozen=True)
@@ -208,10 +212,10 @@ async def add_labels(request: Request, name: Name, caller: Ingester, context: Co
                 raise NotFound("model_not_found", "The model does not exist.")
             if model.layout_position != cached.layout_position:
                 raise LayoutChanged
-            stored = add_to_ledger(session, model, labels.ids.to_pylist(), labels.y)
+            stored = add_to_ledger(session, model, labels.ids.to_pylist(), labels.y, context.screen)
             counters.EXAMPLES.labels("labelled").inc(stored.accepted)
             return LabelledResponse(**vars(stored))
 
-        return write(caller.credential, 200, store)
+        return write(caller, 200, store, Action.LABELS_ADDED, About(name))
 
     return await run_for_body(body, lambda: with_cached_model(name, caller, context, act))

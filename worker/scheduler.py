@@ -15,7 +15,8 @@ from types import FrameType
 import structlog
 from celery import Celery
 
-from core import clock, idempotency, logs
+from core import clock, idempotency, logs, suppressions
+from core.audit import entries
 from core.database import Database
 from core.erasure.deleted_models import complete_erasures
 from core.erasure.receipts import file_missing
@@ -89,6 +90,10 @@ def tick(settings: Settings, database: Database, celery: Celery) -> None:
         with database.write() as session:
             idempotency.delete_old(session, timedelta(hours=settings.idempotency_hours))
 
+    def delete_expired_suppressions() -> None:
+        with database.write() as session:
+            suppressions.delete_expired(session)
+
     def delete_old_deliveries() -> None:
         with database.write() as session:
             webhooks.delete_old(session)
@@ -107,6 +112,8 @@ def tick(settings: Settings, database: Database, celery: Celery) -> None:
         delete_old_answers,
         lambda: warn_of_due(database),
         delete_old_deliveries,
+        delete_expired_suppressions,
+        lambda: entries.delete_expired(database, timedelta(days=settings.audit_retention)),
         (settings.folder / "scheduler.alive").touch,
     ]
     for step in steps:

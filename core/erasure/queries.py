@@ -175,10 +175,10 @@ def model_ids_of(session: Session, subjects: Iterable[bytes | None]) -> list[int
 
 
 def subjects_in_force(session: Session, subjects: Sequence[bytes]) -> set[bytes]:
-    """The given people who have examples in force."""
+    """The given people who have examples in force or in quarantine."""
     found: set[bytes] = set()
     for some in batched(subjects):
-        in_force = (Example.subject.in_(some), Example.removed.is_(None))
+        in_force = (Example.subject.in_(some), sa.or_(Example.removed.is_(None), Example.quarantine.is_not(None)))
         found.update(s for s in session.scalars(select(Example.subject).where(*in_force).distinct()) if s is not None)
         free = (PendingExample.subject.in_(some), PendingExample.restricted.is_(False))
         waiting = session.scalars(select(PendingExample.subject).where(*free).distinct())

@@ -23,6 +23,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import case, exists, literal, select, update
 from sqlalchemy.orm import Session
 
+from core import suppressions
 from core.clock import now
 from core.database import Database, dialect_insert, utc_text
 from core.erasure import receipts, report
@@ -278,6 +279,8 @@ def complete(session: Session, erasure: Erasure, parts: Sequence[Part]) -> None:
     move(erasure, COMPLETED)
     erasure.receipt = receipt.number
     emit(session, WebhookEvent.ERASURE_COMPLETED, erasure=erasure.id, late=erasure.late)
+    if erasure.subject is not None:
+        suppressions.suppress(session, erasure.subject)
     erasure.subject = erasure.reason = erasure.extension = None
 
 

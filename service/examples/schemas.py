@@ -99,6 +99,8 @@ class AddedResponse(ResponseModel):
     first_position: int | None = None
     """First position that the batch took in the ledger; null if it took none, as examples without a label do."""
     last_position: int | None = None
+    quarantined: int = 0
+    """Number of stored examples in quarantine, because they are about people whose data was erased."""
 
 
 class ReplacedResponse(ResponseModel):
@@ -108,6 +110,8 @@ class ReplacedResponse(ResponseModel):
     """Number of examples that were replaced."""
     unchanged: int = 0
     """Number of examples that already had the given content."""
+    quarantined: int = 0
+    """Number of new examples in quarantine, because they are now about people whose data was erased."""
     position: int = 0
     """Last position that the correction took in the ledger, one for each replaced example; the head if it took none."""
     job: str | None = None

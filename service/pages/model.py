@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
@@ -29,6 +29,7 @@ from core.tracking.links import find_timeline
 from core.versions.queries import champion_of, first_promotion, frozen_metrics, page_promotions, page_versions
 from core.versions.remembered import MemorySummary, summarize_memory
 from service.context import Context, ContextDep
+from service.http.audit import AuditorDep
 from service.http.auth import Caller
 from service.http.pagination import Page, page_of, parse_cursor
 from service.http.unit_of_work import UnitOfWork
@@ -219,14 +220,12 @@ def open_timeline(name: str, visitor: VisitorDep, context: ContextDep) -> Respon
 
 
 @router.post("/{action}")
-async def act(
-    request: Request, name: str, action: str, visitor: VisitorDep, form: FormDep, context: ContextDep
-) -> Response:
+async def act(name: str, action: str, visitor: VisitorDep, form: FormDep, auditor: AuditorDep) -> Response:
     """Carry out the action of a button, with the functions of the API."""
     if action not in CONFIRMATIONS:
         raise NotFound("path_not_found", "This page does not exist.")
     visitor.caller.require(Scope.ADMIN)
-    write = UnitOfWork(context, request.state.request_id, None, b"")
+    write = UnitOfWork(auditor)
     await run_in_threadpool(carry_out, action, name, form, visitor.caller, write)
     return RedirectResponse(f"/models/{name}?done={action}", 303)
 
