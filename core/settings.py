@@ -8,6 +8,7 @@ import secrets
 import sys
 import tempfile
 from collections.abc import Iterable
+from datetime import timedelta
 from functools import cached_property, lru_cache
 from pathlib import Path
 from urllib.parse import quote
@@ -21,6 +22,7 @@ MAX_SOCKET_PATH_BYTES = 100
 """Length of a Unix socket's path that every system accepts."""
 SECRETS_FOLDER = Path(os.environ.get("AMEND_SECRETS", "/run/secrets"))
 """Folder of secrets that are given as files. Container engines use /run/secrets."""
+DAYS = "^[1-9][0-9]{0,4}d$"
 OTHER_VARIABLES = ("SECRETS", "URL", "KEY", "MLFLOW_PORT")
 """Variables AMEND_... that are not fields of Settings: the folder of secrets, and those of the `amend` command."""
 
@@ -104,10 +106,14 @@ class Settings(BaseSettings):
         pattern="^(accept|quarantine|refuse)$",
         description="What happens to new examples of a person whose data was erased.",
     )
-    returning_retention: float = Field(
-        365.0, gt=0, description="Days after an erasure for which new examples of the person are recognised."
+    returning_retention: str = Field(
+        "365d",
+        pattern=DAYS,
+        description="Time after an erasure for which new examples of the person are recognised, in days.",
     )
-    audit_retention: float = Field(730.0, gt=0, description="Days for which entries of the audit log are kept.")
+    audit_retention: str = Field(
+        "730d", pattern=DAYS, description="Time for which entries of the audit log are kept, in days."
+    )
     trusted_proxies: str = Field(
         "",
         description="Comma-separated addresses or networks of proxies whose X-Forwarded-For header gives the address of"
@@ -207,6 +213,14 @@ class Settings(BaseSettings):
     def secret(self) -> bytes:
         """The key of all keyed hashes. Without it no stored subject can be found."""
         return self.secret_key.get_secret_value().encode() or load_or_create_secret(self.folder / "secret.key").encode()
+
+
+def parse_days(text: str) -> timedelta:
+    """
+    >>> parse_days("30d")
+    datetime.timedelta(days=30)
+    """
+    return timedelta(days=int(text.removesuffix("d")))
 
 
 def split_list(text: str) -> list[str]:

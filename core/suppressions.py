@@ -8,14 +8,14 @@ import hmac
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime
 
 from sqlalchemy import delete, text
 from sqlalchemy.orm import Session
 
 from core.clock import now
 from core.database import Database, rows_changed
-from core.settings import Settings
+from core.settings import Settings, parse_days
 from core.tables.audit import Suppression
 
 NEWEST = "SELECT NULL, COALESCE(MAX(id), 0) FROM suppressions"
@@ -26,14 +26,15 @@ def hash_of(subject: bytes, secret: bytes) -> str:
     return hmac.digest(secret, b"suppression:" + subject, "sha256").hex()
 
 
-def suppress(session: Session, subject: bytes) -> None:
-    """Remember a person whose erasure is completed in this transaction."""
+def suppress(session: Session, subject: bytes) -> datetime:
+    """Remember a person whose erasure is completed in this transaction; returns until when."""
     settings: Settings = session.info["settings"]
     hashed = hash_of(subject, settings.secret)
     session.execute(delete(Suppression).where(Suppression.hash == hashed))
-    expires_at = now() + timedelta(days=settings.returning_retention)
+    expires_at = now() + parse_days(settings.returning_retention)
     session.add(Suppression(hash=hashed, expires_at=expires_at))
     session.flush()
+    return expires_at
 
 
 def lift(session: Session, subjects: Collection[bytes]) -> None:

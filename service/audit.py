@@ -92,7 +92,7 @@ def list_audit_entries(
     limit: Limit = 100,
     after: After = None,
 ) -> Page[AuditEntryResponse]:
-    """List who did what, when and from where, newest first. Entries are kept for AMEND_AUDIT_RETENTION days."""
+    """List who did what, when and from where, newest first. Entries are kept for AMEND_AUDIT_RETENTION."""
     caller.require_all_models()
     before = min(parse_cursor(after, MAX_ENTRY_ID), MAX_ENTRY_ID)
     with context.database.read() as session:

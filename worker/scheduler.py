@@ -15,7 +15,7 @@ from types import FrameType
 import structlog
 from celery import Celery
 
-from core import clock, idempotency, logs, suppressions
+from core import clock, idempotency, logs, metadata, suppressions
 from core.audit import entries
 from core.database import Database
 from core.erasure.deleted_models import complete_erasures
@@ -26,7 +26,7 @@ from core.errors import AmendError
 from core.jobs import messages, schedule, workers
 from core.lifecycle import erase_schedule
 from core.lifecycle.retention import expire_due
-from core.settings import Settings, from_environment
+from core.settings import Settings, from_environment, parse_days
 from core.tracking.queries import next_event
 from core.vacuum import vacuum_if_due
 from core.versions import store_identity
@@ -82,8 +82,9 @@ def tick(settings: Settings, database: Database, celery: Celery) -> None:
         sweep(database, store)
         file_missing(database, store)
 
-    def delete_silent_workers() -> None:
+    def record_heartbeat() -> None:
         with database.write() as session:
+            metadata.record_tick(session)
             workers.delete_silent(session, clock.now() - FORGET_AFTER)
 
     def delete_old_answers() -> None:
@@ -108,12 +109,12 @@ def tick(settings: Settings, database: Database, celery: Celery) -> None:
         lambda: complete_erasures(database, store, bool(settings.mlflow_url)),
         lambda: vacuum_if_due(database),
         publish_to_mlflow,
-        delete_silent_workers,
+        record_heartbeat,
         delete_old_answers,
         lambda: warn_of_due(database),
         delete_old_deliveries,
         delete_expired_suppressions,
-        lambda: entries.delete_expired(database, timedelta(days=settings.audit_retention)),
+        lambda: entries.delete_expired(database, parse_days(settings.audit_retention)),
         (settings.folder / "scheduler.alive").touch,
     ]
     for step in steps:

@@ -67,6 +67,8 @@ class ReceiptResponse(ResponseModel):
     """Number of the person's examples."""
     statement: str
     models: list[ReceiptModelResponse]
+    recognised_until: str | None = None
+    """Until when a keyed hash is kept by which data about the person is recognised if it returns."""
     previous: str
     """Hash of the previous receipt."""
     sha256: str
