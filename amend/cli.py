@@ -5,7 +5,20 @@ from typing import Annotated
 
 import typer
 
-from amend.commands import erasures, examples, jobs, keys, models, predictions, processes, subjects, versions, webhooks
+from amend.commands import (
+    audit,
+    erasures,
+    examples,
+    jobs,
+    keys,
+    models,
+    predictions,
+    processes,
+    returned,
+    subjects,
+    versions,
+    webhooks,
+)
 from amend.commands.connection import command
 from amend.commands.plain_help import use_plain_help
 
@@ -17,6 +30,8 @@ app = typer.Typer(
 )
 app.add_typer(models.app, name="models")
 app.add_typer(examples.app, name="examples")
+command(examples.app)(returned.accept)
+command(examples.app)(returned.discard)
 command(app)(predictions.predict)
 app.add_typer(versions.app, name="versions")
 app.add_typer(versions.comparisons, name="comparisons")
@@ -26,6 +41,7 @@ app.add_typer(erasures.receipts, name="receipts")
 app.add_typer(subjects.app, name="subjects")
 app.add_typer(keys.app, name="keys")
 app.add_typer(webhooks.app, name="webhooks")
+command(app)(audit.audit)
 app.command()(processes.up)
 app.command()(processes.demo)
 app.command()(processes.service)
