@@ -203,9 +203,15 @@ def test_page_actions_are_recorded_with_their_actor(stack: Stack, api: httpx.Cli
         browser.post(f"/models/{name}/adapt", data=form).raise_for_status()
         job = api.get("/v1/jobs", params={"model": name}).json()["items"][0]["id"]
         browser.post(f"/models/{name}/cancel", data={**form, "job": job}).raise_for_status()
+        gone = somebody()
+        assert ask(api, gone)["state"] == "completed"
+        add(api, name, [{**row, "subject": gone} for row in rows(2, "back")])
+        assert "2 examples are about people whose data was erased" in browser.get(f"/models/{name}").text
+        done = browser.post(f"/models/{name}/discard-returned", data=form).raise_for_status()
+        assert "The examples were removed." in done.text
         browser.post("/sign-out", data=form).raise_for_status()
     found = [entry["action"] for entry in entries(api, model=name)]
-    assert found[:2] == ["job_cancelled", "job_requested"]
+    assert found[:4] == ["returned_discarded", "examples_added", "job_cancelled", "job_requested"]
     assert [entry["action"] for entry in api.get("/v1/audit", params={"limit": 1}).json()["items"]] == ["signed_out"]
     assert entries(api, action="signed_in")
     actor = stack.admin_key.split("_")[1]
