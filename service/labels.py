@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from fastapi import APIRouter, Request
 from numpy.typing import NDArray
+from pydantic import Field
 from sqlalchemy.orm import Session
 from starlette.responses import Response
 
@@ -19,6 +20,7 @@ from core.errors import Invalid, Malformed, NotFound, Unsupported
 from core.ledger.additions import LayoutChanged
 from core.ledger.labels import add_labels as add_to_ledger
 from core.models import catalog
+from core.models.fields import is_zero
 from core.tables.audit import Action
 from service import counters
 from service.context import CachedModel, ContextDep
@@ -81,8 +83,9 @@ class LabelledResponse(ResponseModel):
     """Ids of which the model has no example, neither with nor without a label."""
     duplicates: int = 0
     """Number of labels that their examples already had."""
-    quarantined: int = 0
-    """Number of stored labels whose examples are in quarantine, because they are about people whose data was erased."""
+    quarantined: int = Field(0, exclude_if=is_zero)
+    """Number of stored labels whose examples are in quarantine, because they are about people whose data was erased;
+    missing if zero."""
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ router = APIRouter(prefix="/v1/models/{name}/returned", tags=["Examples"], route
 class ChosenExamples(Strict):
     """The quarantined examples that a decision is about."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"ids": ["a1"]}]})
+    model_config = ConfigDict(json_schema_extra={"examples": [{"ids": None}]})
 
     ids: list[Annotated[str, Field(min_length=1, max_length=200, pattern=PLAIN)]] | None = Field(
         None, min_length=1, fail_fast=True, description="Ids of the examples. Null: all of the model."

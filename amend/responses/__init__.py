@@ -37,7 +37,7 @@ class Added(AddedMethods, frozen=True, kw_only=True):
     """First position that the batch took in the ledger; null if it took none, as examples without a label do."""
     last_position: int | None = None
     quarantined: int = 0
-    """Number of stored examples in quarantine, because they are about people whose data was erased."""
+    """Number of stored examples in quarantine, because they are about people whose data was erased; missing if zero."""
 
 
 class Audit(Response, frozen=True, kw_only=True):
@@ -602,7 +602,8 @@ class Labelled(Response, frozen=True, kw_only=True):
     duplicates: int = 0
     """Number of labels that their examples already had."""
     quarantined: int = 0
-    """Number of stored labels whose examples are in quarantine, because they are about people whose data was erased."""
+    """Number of stored labels whose examples are in quarantine, because they are about people whose data was erased;
+    missing if zero."""
 
 
 class Lookup(Response, frozen=True, kw_only=True):
@@ -905,7 +906,8 @@ class Replaced(ReplacedMethods, frozen=True, kw_only=True):
     unchanged: int = 0
     """Number of examples that already had the given content."""
     quarantined: int = 0
-    """Number of new examples in quarantine, because they are now about people whose data was erased."""
+    """Number of new examples in quarantine, because they are now about people whose data was erased; missing if
+    zero."""
     position: int = 0
     """Last position that the correction took in the ledger, one for each replaced example; the head if it took none."""
     job: str | None = None

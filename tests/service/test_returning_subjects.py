@@ -58,7 +58,7 @@ def test_returning_examples_are_quarantined_in_every_format(stack: Stack, api: h
         assert (answer.status_code, added["accepted"], added["quarantined"]) == (201, 4, 2), answer.text
         assert added["last_position"] - added["first_position"] == 3
     repeated = api.post(path, json={"examples": about(person, prefix="j")}).json()
-    assert (repeated["accepted"], repeated["duplicates"], repeated["quarantined"]) == (0, 4, 0)
+    assert (repeated["accepted"], repeated["duplicates"], "quarantined" in repeated) == (0, 4, False)
     assert quarantined(api, name) == [f"{prefix}{i}" for prefix in "jknc" for i in (1, 3)]
     assert {row["id"] for row in listed(api, name)} == {f"{prefix}{i}" for prefix in "jknc" for i in (0, 2)}
     assert (counts(api, name)["train"] + counts(api, name)["holdout"], counts(api, name)["quarantined"]) == (8, 8)
@@ -66,7 +66,7 @@ def test_returning_examples_are_quarantined_in_every_format(stack: Stack, api: h
 
 def test_an_erasure_is_effective_for_the_next_request(stack: Stack, api: httpx.Client) -> None:
     name, person = stack.model(), somebody()
-    assert add(api, name, [{**rows(1)[0], "subject": person}])["quarantined"] == 0
+    assert "quarantined" not in add(api, name, [{**rows(1)[0], "subject": person}])
     api.post(f"/v1/models/{name}/removals", json={"subjects": [person]}).raise_for_status()
     later = erased(api)
     assert add(api, name, [{**rows(1, "later")[0], "subject": later}])["quarantined"] == 1
@@ -76,7 +76,7 @@ def test_labels_and_corrections_are_checked(stack: Stack, api: httpx.Client) -> 
     name, person = stack.model(), erased(api)
     path = f"/v1/models/{name}"
     waiting = [{**row, "y": None} for row in about(person)]
-    assert add(api, name, waiting)["quarantined"] == 0  # not in force yet
+    assert "quarantined" not in add(api, name, waiting)  # not in force yet
     labels = [{"id": row["id"], "y": 1} for row in waiting]
     stored = api.post(f"{path}/labels", json={"labels": labels}).raise_for_status().json()
     assert (stored["accepted"], stored["quarantined"]) == (4, 2)
@@ -97,7 +97,7 @@ def test_a_person_accepts_or_discards_them(stack: Stack, api: httpx.Client) -> N
     assert api.post(f"{path}/accept", json={"ids": ["e3", "e5"]}).raise_for_status().json()["examples"] == 2
     assert quarantined(api, name) == ["o0"]
     assert {row["id"] for row in listed(api, name)} == {"e0", "e2", "e3", "e4", "e5"}
-    assert add(api, name, [{**rows(1, "again")[0], "subject": person}])["quarantined"] == 0
+    assert "quarantined" not in add(api, name, [{**rows(1, "again")[0], "subject": person}])
     assert add(api, name, [{**rows(1, "still")[0], "subject": other}])["quarantined"] == 1
     removed = api.post(f"/v1/models/{name}/removals", json={"subjects": [other]}).raise_for_status().json()
     assert (removed["removed"], removed["job"], quarantined(api, name)) == (2, None, [])
