@@ -906,8 +906,7 @@ class Replaced(ReplacedMethods, frozen=True, kw_only=True):
     unchanged: int = 0
     """Number of examples that already had the given content."""
     quarantined: int = 0
-    """Number of new examples in quarantine, because they are now about people whose data was erased; missing if
-    zero."""
+    """Number of new examples in quarantine, because they are about people whose data was erased; missing if zero."""
     position: int = 0
     """Last position that the correction took in the ledger, one for each replaced example; the head if it took none."""
     job: str | None = None

@@ -111,7 +111,7 @@ class ReplacedResponse(ResponseModel):
     unchanged: int = 0
     """Number of examples that already had the given content."""
     quarantined: int = Field(0, exclude_if=is_zero)
-    """Number of new examples in quarantine, because they are now about people whose data was erased; missing if zero."""
+    """Number of new examples in quarantine, because they are about people whose data was erased; missing if zero."""
     position: int = 0
     """Last position that the correction took in the ledger, one for each replaced example; the head if it took none."""
     job: str | None = None
