@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from amend.commands import (
+    audit,
     erasures,
     examples,
     jobs,
@@ -14,6 +15,7 @@ from amend.commands import (
     predictions,
     processes,
     register,
+    returned,
     subjects,
     verify,
     versions,
@@ -30,6 +32,8 @@ app = typer.Typer(
 )
 app.add_typer(models.app, name="models")
 app.add_typer(examples.app, name="examples")
+command(examples.app)(returned.accept)
+command(examples.app)(returned.discard)
 command(app)(predictions.predict)
 app.add_typer(versions.app, name="versions")
 app.add_typer(versions.comparisons, name="comparisons")
@@ -41,6 +45,7 @@ app.add_typer(subjects.app, name="subjects")
 app.add_typer(keys.app, name="keys")
 app.add_typer(webhooks.app, name="webhooks")
 app.command()(verify.verify)
+command(app)(audit.audit)
 app.command()(processes.up)
 app.command()(processes.demo)
 app.command()(processes.service)

@@ -119,7 +119,7 @@ class Database:
     def __init__(self, settings: Settings) -> None:
         url = parse_url(settings.database)
         self._info = {"settings": settings}
-        """What every session carries: the register signs with the key of the settings in any transaction."""
+        """What every session carries: some steps in the middle of a transaction depend on settings."""
         self.sqlite = url.get_backend_name() == "sqlite"
         if not self.sqlite and not url.password:
             url = url.set(password=settings.database_password.get_secret_value() or None)

@@ -22,6 +22,7 @@ MAX_SOCKET_PATH_BYTES = 100
 """Length of a Unix socket's path that every system accepts."""
 SECRETS_FOLDER = Path(os.environ.get("AMEND_SECRETS", "/run/secrets"))
 """Folder of secrets that are given as files. Container engines use /run/secrets."""
+DAYS = "^[1-9][0-9]{0,4}d$"
 OTHER_VARIABLES = ("SECRETS", "URL", "KEY", "MLFLOW_PORT")
 """Variables AMEND_... that are not fields of Settings: the folder of secrets, and those of the `amend` command."""
 
@@ -106,6 +107,24 @@ class Settings(BaseSettings):
     )
     private_webhooks: bool = Field(False, description="Allow webhooks to private and loopback addresses.")
     erasure_hold: bool = Field(False, description="Hold erasure requests for approval unless a request says otherwise.")
+    returning_subjects: str = Field(
+        "quarantine",
+        pattern="^(accept|quarantine|refuse)$",
+        description="What happens to new examples of a person whose data was erased.",
+    )
+    returning_retention: str = Field(
+        "365d",
+        pattern=DAYS,
+        description="Time after an erasure for which new examples of the person are recognised, in days.",
+    )
+    audit_retention: str = Field(
+        "730d", pattern=DAYS, description="Time for which entries of the audit log are kept, in days."
+    )
+    trusted_proxies: str = Field(
+        "",
+        description="Comma-separated addresses or networks of proxies whose X-Forwarded-For header gives the address of"
+        " the client in the audit log. Empty: the address of the connection.",
+    )
 
     register_retention: str = Field(
         "1095d",
@@ -214,6 +233,14 @@ class Settings(BaseSettings):
     def secret(self) -> bytes:
         """The key of all keyed hashes. Without it no stored subject can be found."""
         return self.secret_key.get_secret_value().encode() or load_or_create_secret(self.folder / "secret.key").encode()
+
+
+def parse_days(text: str) -> timedelta:
+    """
+    >>> parse_days("30d")
+    datetime.timedelta(days=30)
+    """
+    return timedelta(days=int(text.removesuffix("d")))
 
 
 def split_list(text: str) -> list[str]:

@@ -20,7 +20,20 @@ from starlette.types import ASGIApp
 
 from core import logs
 from core.settings import Settings, split_list
-from service import drift, health, keys, labels, metrics, quality, register, removals, subjects, webhooks
+from service import (
+    audit,
+    drift,
+    health,
+    keys,
+    labels,
+    metrics,
+    quality,
+    quarantine,
+    register,
+    removals,
+    subjects,
+    webhooks,
+)
 from service.context import Context
 from service.erasures import bundles
 from service.erasures import endpoints as erasures
@@ -136,11 +149,11 @@ def build(settings: Settings) -> FastAPI:
     app.mount("/assets", StaticFiles(packages=[("service.pages", "static")]))
     app.openapi = lambda: document_of(app)  # type: ignore[method-assign]
     # in this order: otherwise `export` would match as the id of an example
-    data = (exports, examples, labels, removals)
+    data = (exports, examples, labels, removals, quarantine)
     work = (jobs, imports, versions, downloads, quality, drift, predictions, bulk)
     privacy_work = (erasures, bundles, register, subjects)
     pages = (overview, model, drift_page, privacy, version, visitors)
-    for resource in (models, *data, *work, *privacy_work, keys, webhooks, health, metrics, *pages):
+    for resource in (models, *data, *work, *privacy_work, keys, webhooks, audit, health, metrics, *pages):
         app.include_router(resource.router)
     app.include_router(open_inference.health)
     app.include_router(open_inference.router)

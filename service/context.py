@@ -16,6 +16,7 @@ from core.errors import NotFound, Unavailable
 from core.kprior.model.spec import Spec
 from core.models.policy import HoldoutPolicy
 from core.settings import Settings
+from core.suppressions import Screen
 from core.versions import store_identity
 from core.versions.remembered import MemorySummary
 from core.versions.store import Store
@@ -81,6 +82,7 @@ class Context:
         self.database = Database(settings)
         self.store = Store(settings.artifacts)
         self.outbox_sender = OutboxSender(self.database, settings.broker)
+        self.screen = Screen(settings)
         self.rate_limit = RateLimit(settings.rate_limit / settings.processes)
         self.callers: TtlCache[bytes, Any] = TtlCache(settings.cache_seconds)
         self.models: TtlCache[str, CachedModel] = TtlCache(settings.cache_seconds)

@@ -3,13 +3,14 @@
 The subject is sent in the body only, because URLs appear in logs.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import StreamingResponse
 
+from core.audit.entries import About
 from core.erasure import queries
 from core.erasure.states import token_of
 from core.errors import Invalid
@@ -18,10 +19,13 @@ from core.ledger.layouts import Layout
 from core.ledger.specs import layout_at
 from core.models.fields import PLAIN, Strict
 from core.register import log
+from core.tables.audit import Action
+from core.tables.models import Model
 from core.tables.register import RecordKind
 from service.context import Context, ContextDep
 from service.examples.endpoints import NUMBERS_PER_PAGE
 from service.examples.schemas import ExampleResponse, of_example, of_pending, of_prediction
+from service.http.audit import AuditorDep
 from service.http.auth import Eraser
 from service.http.problems import problem_responses
 from service.http.routes import AuthenticatedRoute
@@ -74,11 +78,19 @@ def hash_subject(query: SubjectQuery, context: Context) -> bytes:
 
 
 @router.post("/lookup", response_model=LookupResponse, responses=problem_responses())
-def look_up_subject(body: SubjectQuery, caller: Eraser, context: ContextDep) -> LookupResponse:
+def look_up_subject(body: SubjectQuery, caller: Eraser, context: ContextDep, auditor: AuditorDep) -> LookupResponse:
     """Count the examples of a subject in each model."""
     with context.database.read() as session:
         found = queries.models_of(session, hash_subject(body, context), caller.models)
-        return LookupResponse(models=[HoldingResponse(model=model.name, examples=count) for model, count in found])
+        models = [HoldingResponse(model=model.name, examples=count) for model, count in found]
+    auditor.record_read(caller, Action.SUBJECT_LOOKED_UP, about(found))
+    return LookupResponse(models=models)
+
+
+def about(found: Sequence[tuple[Model, int]]) -> About:
+    """The entry of the audit log: how much was found, but neither whose nor in which models."""
+    counts = {"examples": sum(count for _, count in found), "models": len(found)}
+    return About(counts=counts if found else {})
 
 
 @router.post(
@@ -89,7 +101,7 @@ def look_up_subject(body: SubjectQuery, caller: Eraser, context: ContextDep) -> 
         **problem_responses(),
     },
 )
-def export_subject(body: SubjectQuery, caller: Eraser, context: ContextDep) -> NdjsonResponse:
+def export_subject(body: SubjectQuery, caller: Eraser, context: ContextDep, auditor: AuditorDep) -> NdjsonResponse:
     """Export all examples of a subject as NDJSON, one object per line. Examples without a label have a null `y`, and
     the `prediction` that they got on arrival.
     """
@@ -99,8 +111,9 @@ def export_subject(body: SubjectQuery, caller: Eraser, context: ContextDep) -> N
         log.record(session, RecordKind.EXPORTED, caller.key_id, subject_token=token, what="examples")
     context.write_register_files()
     with context.database.read() as session:
-        models = [model for model, _ in queries.models_of(session, subject, caller.models)]
-        found = [(model.id, model.name, layout_at(session, model.id, model.head)) for model in models]
+        models = queries.models_of(session, subject, caller.models)
+        found = [(model.id, model.name, layout_at(session, model.id, model.head)) for model, _ in models]
+    auditor.record_read(caller, Action.SUBJECT_EXPORTED, about(models))
 
     def lines() -> Iterator[bytes]:
         for model_id, name, layout in found:

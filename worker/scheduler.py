@@ -15,7 +15,8 @@ from types import FrameType
 import structlog
 from celery import Celery
 
-from core import clock, idempotency, logs
+from core import clock, idempotency, logs, metadata, suppressions
+from core.audit import entries
 from core.database import Database
 from core.erasure.deleted_models import complete_erasures
 from core.erasure.receipts import write_files
@@ -27,7 +28,7 @@ from core.lifecycle import erase_schedule
 from core.lifecycle.retention import expire_due
 from core.lifecycle.version_retention import prune_due
 from core.register.retention import expire_records
-from core.settings import Settings, from_environment
+from core.settings import Settings, from_environment, parse_days
 from core.tracking.queries import next_event
 from core.vacuum import vacuum_if_due
 from core.versions import store_identity
@@ -86,13 +87,18 @@ def tick(settings: Settings, database: Database, celery: Celery) -> None:
         sweep(database, store)
         write_files(database, store)
 
-    def delete_silent_workers() -> None:
+    def record_heartbeat() -> None:
         with database.write() as session:
+            metadata.record_tick(session)
             workers.delete_silent(session, clock.now() - FORGET_AFTER)
 
     def delete_old_answers() -> None:
         with database.write() as session:
             idempotency.delete_old(session, timedelta(hours=settings.idempotency_hours))
+
+    def delete_expired_suppressions() -> None:
+        with database.write() as session:
+            suppressions.delete_expired(session)
 
     def delete_old_deliveries() -> None:
         with database.write() as session:
@@ -109,11 +115,13 @@ def tick(settings: Settings, database: Database, celery: Celery) -> None:
         lambda: complete_erasures(database, store, bool(settings.mlflow_url)),
         lambda: vacuum_if_due(database),
         publish_to_mlflow,
-        delete_silent_workers,
+        record_heartbeat,
         delete_old_answers,
         lambda: warn_of_due(database),
         delete_old_deliveries,
         lambda: expire_records(database, settings),
+        delete_expired_suppressions,
+        lambda: entries.delete_expired(database, parse_days(settings.audit_retention)),
         (settings.folder / "scheduler.alive").touch,
     ]
     for step in steps:

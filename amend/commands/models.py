@@ -12,7 +12,17 @@ from amend.commands.connection import After, Connection, Limit, Yes, command, co
 from amend.commands.jobs import Wait, finish
 from amend.dataframe_schema import read_schema
 from amend.requests import path, without_none
-from amend.responses import Change, Changed, ColumnDrift, Model, PredictionDrift, QualityWindow, Removed, Replaced
+from amend.responses import (
+    Change,
+    Changed,
+    ColumnDrift,
+    Model,
+    PredictionDrift,
+    QualityWindow,
+    Removed,
+    Replaced,
+    ReturnedDecision,
+)
 
 app = typer.Typer(help="Create, change, adapt, retrain and delete models.", no_args_is_help=True)
 
@@ -352,7 +362,7 @@ def retrain(connection: Connection, model: Name, wait: Wait = False) -> None:
     finish(connection, connection.client.retrain(model), wait)
 
 
-def follow_up(connection: Connection, done: Changed | Removed | Replaced, wait: bool) -> None:
+def follow_up(connection: Connection, done: Changed | Removed | Replaced | ReturnedDecision, wait: bool) -> None:
     """Print the response to a change; with ``wait``, wait for the job that adapts the model."""
     if wait and done.job:
         finish(connection, connection.client.job(done.job), wait)

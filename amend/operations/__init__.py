@@ -6,6 +6,7 @@ performs an action (``client.adapt("churn")``).
 
 from __future__ import annotations
 
+from amend.operations.audit import Audit
 from amend.operations.erasures import Erasures
 from amend.operations.exports import Exports
 from amend.operations.http import HttpMethods
@@ -18,5 +19,5 @@ from amend.operations.versions import Versions
 from amend.operations.webhooks import Webhooks
 
 
-class Operations(Models, Imports, Exports, Jobs, Versions, Predictions, Erasures, Keys, Webhooks, HttpMethods):
+class Operations(Models, Imports, Exports, Jobs, Versions, Predictions, Erasures, Keys, Webhooks, Audit, HttpMethods):
     """All methods of the clients."""

@@ -189,6 +189,7 @@ class ExampleOperations(Caller):
                 accepted=total.accepted + stored.accepted,
                 unknown=[*total.unknown, *stored.unknown],
                 duplicates=total.duplicates + stored.duplicates,
+                quarantined=total.quarantined + stored.quarantined,
             )
             sent += batch.count
         return total

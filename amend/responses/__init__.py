@@ -17,6 +17,14 @@ from amend.responses.base import Response
 from amend.responses.methods import AddedMethods, ErasureMethods, JobMethods, ReplacedMethods
 
 
+class Actor(Response, frozen=True, kw_only=True):
+    """The API key that performed an action."""
+
+    id: str
+    name: str | None = None
+    """Null if the key is not in the database, as after a restore from a backup."""
+
+
 class Added(AddedMethods, frozen=True, kw_only=True):
     """Result of adding a batch of examples. A batch is stored completely or not at all."""
 
@@ -27,6 +35,8 @@ class Added(AddedMethods, frozen=True, kw_only=True):
     first_position: int | None = None
     """First position that the batch took in the ledger; null if it took none, as examples without a label do."""
     last_position: int | None = None
+    quarantined: int = 0
+    """Number of stored examples in quarantine, because they are about people whose data was erased; missing if zero."""
 
 
 class Audit(Response, frozen=True, kw_only=True):
@@ -77,6 +87,33 @@ class Audit(Response, frozen=True, kw_only=True):
     shrunk: float = 1.0
     """Number of training examples of the previous version, relative to the present number, if it was larger: with
     fewer examples, a retrain would have a larger loss, too."""
+
+
+class AuditEntry(Response, frozen=True, kw_only=True):
+    """An action that changed, exported or looked up personal data, or changed who may do so.
+
+    It names no person: no subject, no id of an example and no values."""
+
+    id: int
+    at: datetime
+    actor: Actor
+    action: str
+    model: str | None = None
+    version: int | None = None
+    position: int | None = None
+    """Of an export: the ledger position that it shows."""
+    erasure: str | None = None
+    """Id of the erasure request."""
+    job: str | None = None
+    """Id of the job that the action started."""
+    object: str | None = None
+    """Id of the key or webhook that the action is about."""
+    client: str | None = None
+    """IP address that the request came from; AMEND_TRUSTED_PROXIES names proxies to look behind."""
+    request_id: str | None = None
+    """The `X-Request-ID` of the request, which is also in the log."""
+    counts: dict[str, int]
+    """Number of examples and the like, by the fields of the response."""
 
 
 class Certificate(Response, frozen=True, kw_only=True):
@@ -568,6 +605,9 @@ class Labelled(Response, frozen=True, kw_only=True):
     """Ids of which the model has no example, neither with nor without a label."""
     duplicates: int = 0
     """Number of labels that their examples already had."""
+    quarantined: int = 0
+    """Number of stored labels whose examples are in quarantine, because they are about people whose data was erased;
+    missing if zero."""
 
 
 class Lookup(Response, frozen=True, kw_only=True):
@@ -783,6 +823,8 @@ class Receipt(TypedDict):
     """Index of its leaf in the register."""
     key_id: str
     """Id of the key that signed it."""
+    recognised_until: NotRequired[str | None]
+    """Until when a keyed hash is kept by which data about the person is recognised if it returns."""
     sha256: str
     """Hash of the signed statement."""
 
@@ -903,6 +945,8 @@ class Replaced(ReplacedMethods, frozen=True, kw_only=True):
     """Number of examples that were replaced."""
     unchanged: int = 0
     """Number of examples that already had the given content."""
+    quarantined: int = 0
+    """Number of new examples in quarantine, because they are about people whose data was erased; missing if zero."""
     position: int = 0
     """Last position that the correction took in the ledger, one for each replaced example; the head if it took none."""
     job: str | None = None
@@ -924,6 +968,15 @@ class Retried(Response, frozen=True, kw_only=True):
 
     retried: list[str]
     """Ids of the erasures."""
+
+
+class ReturnedDecision(Response, frozen=True, kw_only=True):
+    """Result of a decision about examples of returning people."""
+
+    examples: int
+    """Number of examples that were put into force, or removed."""
+    job: str | None = None
+    """Id of the job that adapts the model; null if nothing has to be adapted."""
 
 
 class SegmentComparison(Response, frozen=True, kw_only=True):

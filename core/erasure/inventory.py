@@ -31,6 +31,8 @@ PURGED = {
     "sign_ins": "hashes of random cookies, kept for hours",
     "metadata": "nothing about people",
     "orphan_files": "names of files that are about to be deleted",
+    "audit_entries": "names of models, ids of keys, erasures and jobs, addresses of clients, and counts",
+    "suppressions": "another keyed hash of the person is added, and kept until its retention period ends",
     "receipts": "another keyed hash, which identifies the person only to the holder of the secret",
     "register_leaves": "the same keyed hash, and the caller's reference; deleted after the retention period",
     "register_nodes": "hashes of salted hashes",

@@ -1,7 +1,8 @@
 """Queries about erasures: requests, their parts and trails, people, and versions to purge."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
@@ -31,6 +32,11 @@ from core.versions.erased_examples import (
     select_parts_in,
 )
 from core.versions.queries import tip_of, versions_of
+
+WARN_BEFORE_DUE = timedelta(days=7)
+"""How long before the due date webhooks and metrics warn of an open request."""
+STUCK_AFTER = timedelta(days=1)
+"""A request that has been in progress for longer needs attention: most take minutes."""
 
 
 def find(session: Session, id: str) -> Erasure:
@@ -78,6 +84,27 @@ def count_erasures(session: Session) -> list[tuple[ErasureState, int, int]]:
     late = func.count(sa.case((Erasure.is_overdue(now()), 1)))
     found = session.execute(select(Erasure.state, func.count(), late).group_by(Erasure.state))
     return [(ErasureState(state), count, overdue) for state, count, overdue in found]
+
+
+@dataclass(frozen=True)
+class OpenRequests:
+    """The erasure requests that are neither completed nor refused."""
+
+    oldest: datetime | None
+    """When the oldest of them was received."""
+    due_soon: int
+    """How many are due within a week, or overdue."""
+    stuck: int
+    """How many have been in progress for more than a day."""
+
+
+def measure_open(session: Session) -> OpenRequests:
+    """The age of the open requests, for monitoring."""
+    working, moment = [state for state in OPEN if state is not ErasureState.FAILED], now()
+    soon = func.count(sa.case((Erasure.due_at < moment + WARN_BEFORE_DUE, 1)))
+    stuck = sa.and_(Erasure.state.in_(working), Erasure.created_at < moment - STUCK_AFTER)
+    found = select(func.min(Erasure.received_at), soon, func.count(sa.case((stuck, 1))))
+    return OpenRequests(*session.execute(found.where(Erasure.state.in_(PENDING))).one())
 
 
 def list_failed(session: Session) -> Sequence[Erasure]:
@@ -210,10 +237,10 @@ def model_ids_of(session: Session, subjects: Iterable[bytes | None]) -> list[int
 
 
 def subjects_in_force(session: Session, subjects: Sequence[bytes]) -> set[bytes]:
-    """The given people who have examples in force."""
+    """The given people who have examples in force or in quarantine."""
     found: set[bytes] = set()
     for some in batched(subjects):
-        in_force = (Example.subject.in_(some), Example.removed.is_(None))
+        in_force = (Example.subject.in_(some), sa.or_(Example.removed.is_(None), Example.quarantine.is_not(None)))
         found.update(s for s in session.scalars(select(Example.subject).where(*in_force).distinct()) if s is not None)
         free = (PendingExample.subject.in_(some), PendingExample.restricted.is_(False))
         waiting = session.scalars(select(PendingExample.subject).where(*free).distinct())

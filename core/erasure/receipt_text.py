@@ -215,6 +215,12 @@ def describe_purged(model: ModelReport) -> str:
     return f"{count_of(model.deleted.versions, 'version')} that knew the person{which and f': {which}'}"
 
 
+def describe_recognition(until: str) -> str:
+    """What is kept about the person after the erasure, and why; `until` is a date."""
+    hashed = f"until {until[:10]}, a keyed hash of the identifier that was searched for"
+    return f"{hashed}; it serves only to recognise new data about the person, and does not contain the identifier"
+
+
 def describe_return(examples: int) -> str:
     """What becomes of the data of a person whose request was refused; "" if there is none."""
     if not examples:

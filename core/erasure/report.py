@@ -132,6 +132,8 @@ class ErasureReport:
     found: int
     statement: str
     models: list[ModelReport]
+    recognised_until: str | None = None
+    """Until when a keyed hash is kept by which data about the person is recognised if it returns."""
 
 
 FILES = "files in MLflow"
@@ -186,6 +188,7 @@ def report_from(body: Mapping[str, Any]) -> ErasureReport:
         extended=body.get("extended", False),
         trail=[TrailEntry(**event) for event in body.get("trail", [])],
         models=[model_from(model) for model in body["models"]],
+        recognised_until=body.get("recognised_until"),
     )
 
 

@@ -19,16 +19,17 @@ import hmac
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from sqlalchemy import case, exists, literal, select, update
 from sqlalchemy.orm import Session
 
+from core import suppressions
 from core.clock import now
 from core.database import Database, dialect_insert, utc_text
 from core.erasure import receipts, report
 from core.erasure.due_dates import due_date, may_extend
-from core.erasure.queries import find_open, last_record, parts_of, trail_of
+from core.erasure.queries import WARN_BEFORE_DUE, find_open, last_record, parts_of, trail_of
 from core.erasure.receipt_text import write_statement
 from core.erasure.report import ErasureReport
 from core.errors import Conflict
@@ -42,8 +43,6 @@ from core.tables.webhooks import WebhookEvent
 from core.versions.erased_examples import open_parts
 from core.webhooks.events import emit
 
-WARN_BEFORE_DUE = timedelta(days=7)
-"""How long before the due date webhooks are warned of an open request."""
 HELD, RECEIVED, ADAPTING = ErasureState.HELD, ErasureState.RECEIVED, ErasureState.ADAPTING
 VERIFYING, PURGING = ErasureState.VERIFYING, ErasureState.PURGING
 COMPLETED, FAILED, REFUSED = ErasureState.COMPLETED, ErasureState.FAILED, ErasureState.REFUSED
@@ -287,12 +286,15 @@ def derive(parts: Sequence[ErasureState]) -> ErasureState:
 def complete(session: Session, erasure: Erasure, parts: Sequence[Part]) -> None:
     """Write the receipt, and delete what identifies the person."""
     erasure.completed_at = now()
+    recognised_until = None if erasure.subject is None else suppressions.suppress(session, erasure.subject)
     move(erasure, COMPLETED)
-    receipts.issue(session, erasure, report_of(session, erasure, parts))
+    receipts.issue(session, erasure, report_of(session, erasure, parts, recognised_until))
     erasure.subject = erasure.reason = erasure.extension = None
 
 
-def report_of(session: Session, erasure: Erasure, parts: Sequence[Part]) -> ErasureReport:
+def report_of(
+    session: Session, erasure: Erasure, parts: Sequence[Part], recognised_until: datetime | None
+) -> ErasureReport:
     """The report on an erasure, assembled from the reports of its parts."""
     assert erasure.completed_at is not None
     models = [report.read(part) for part in parts]
@@ -307,4 +309,5 @@ def report_of(session: Session, erasure: Erasure, parts: Sequence[Part]) -> Eras
         found=sum(model.examples for model in models),
         statement=write_statement(models),
         models=models,
+        recognised_until=utc_text(recognised_until) if recognised_until else None,
     )

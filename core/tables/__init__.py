@@ -2,6 +2,7 @@
 
 from core.database import Base
 from core.tables import (
+    audit,
     bookkeeping,
     erasures,
     jobs,
@@ -17,6 +18,7 @@ from core.tables import (
 
 __all__ = [
     "Base",
+    "audit",
     "bookkeeping",
     "erasures",
     "jobs",

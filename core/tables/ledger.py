@@ -42,7 +42,8 @@ class ChangeKind(StrEnum):
     LABELLED = "labelled"
     """The labels of examples arrived that had been stored without one."""
     QUARANTINED = "quarantined"
-    """Taken out of force because the version that learnt them was rejected."""
+    """Taken out of force because the version that learnt them was rejected, or never in force because they are about
+    people whose data was erased."""
 
 
 class Change(Base):
@@ -149,13 +150,15 @@ class Example(Base):
     source: Mapped[str | None] = mapped_column(String(200))
     """The load, file or system that it came from, as the caller names it."""
     quarantine: Mapped[int | None]
-    """Number of the rejected version that learnt it; it is out of force until a person decides."""
+    """Number of the rejected version that learnt it, or `RETURNED`; it is out of force until a person decides."""
     x: Mapped[bytes] = mapped_column(LargeBinary)
     """The input: float32, or uint8 for images of bytes, little-endian."""
     unseen: Mapped[str | None] = mapped_column(Text)
     """Texts of unseen category values (`core/ledger/unseen.py`)."""
 
 
+RETURNED = 0
+"""Quarantine of examples about people whose data was erased. No version has this number."""
 HAS_CONTENT = text("length(examples.x) > 0")
 """Of some removed examples, only the position is left."""
 

@@ -16,7 +16,7 @@ from core.database import Database
 from core.errors import AmendError, NotFound, Unavailable
 from core.tables.versions import Version, VersionState
 from core.tracking.lineage import Lineage
-from core.tracking.publisher import ENVIRONMENT, MUTEX, MutexKeeper, MutexLost, require
+from core.tracking.publisher import ENVIRONMENT, MUTEX, PURGE_MUTEX, MutexKeeper, MutexLost, require
 
 if TYPE_CHECKING:
     from core.tracking.gateway import Gateway
@@ -52,8 +52,9 @@ def purge(
 
 @contextmanager
 def without_publishers(database: Database, owner: str) -> Iterator[MutexKeeper]:
-    """Keep publishers away. Raises Unavailable if one does not finish in time."""
+    """Keep publishers away: one that is at work stops after its event. Raises Unavailable if it does not in time."""
     hold, end = MutexKeeper(database, owner), clock.monotonic() + MUTEX_WAIT_SECONDS
+    mutex.acquire(database, PURGE_MUTEX, owner, 2 * MUTEX_WAIT_SECONDS)  # if another purge holds it, so much the better
     busy = Unavailable("mlflow_busy", "Another MLflow synchronisation is in progress; try again later.")
     try:
         while True:
@@ -69,6 +70,7 @@ def without_publishers(database: Database, owner: str) -> Iterator[MutexKeeper]:
         raise busy from None
     finally:
         mutex.release(database, MUTEX, owner)
+        mutex.release(database, PURGE_MUTEX, owner)
 
 
 def delete_weights(

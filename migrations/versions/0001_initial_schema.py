@@ -475,6 +475,66 @@ def upgrade() -> None:
         sa.Column("created_at", MOMENT, nullable=False),
         sa.PrimaryKeyConstraint("path", name="pk_orphan_files"),
     )
+    create_audit_log()
+
+
+def create_audit_log() -> None:
+    """Create the tables of the audit log, whose rows cannot be changed, and of returning subjects."""
+    op.create_table(
+        "audit_entries",
+        sa.Column("id", BIG, nullable=False),
+        sa.Column("at", MOMENT, nullable=False),
+        sa.Column("actor", sa.String(length=20), nullable=False),
+        sa.Column("action", sa.String(length=40), nullable=False),
+        sa.Column("model", sa.String(length=63), nullable=True),
+        sa.Column("version", sa.Integer(), nullable=True),
+        sa.Column("position", BIG, nullable=True),
+        sa.Column("erasure_id", sa.String(length=36), nullable=True),
+        sa.Column("job_id", sa.String(length=36), nullable=True),
+        sa.Column("object_id", sa.String(length=36), nullable=True),
+        sa.Column("client", sa.String(length=45), nullable=True),
+        sa.Column("request_id", sa.String(length=64), nullable=True),
+        sa.Column("counts", JSON, nullable=True),
+        sa.PrimaryKeyConstraint("id", name="pk_audit_entries"),
+        sqlite_autoincrement=True,
+    )
+    op.create_index("ix_audit_entries_at", "audit_entries", ["at"])
+    copies = (
+        "action IN ('weights_downloaded', 'onnx_downloaded', 'coefficients_read', 'bundle_downloaded',"
+        " 'examples_exported')"
+    )
+    for name, columns, condition in (
+        ("erasure_id", ["erasure_id"], "erasure_id IS NOT NULL"),
+        ("copies", ["model", "id"], copies),
+    ):
+        where = sa.text(condition)
+        op.create_index(
+            f"ix_audit_entries_{name}", "audit_entries", columns, sqlite_where=where, postgresql_where=where
+        )
+    if op.get_bind().dialect.name == "sqlite":
+        op.execute(
+            "CREATE TRIGGER audit_entries_unchanged BEFORE UPDATE ON audit_entries"
+            " BEGIN SELECT RAISE(ABORT, 'audit entries cannot be changed'); END"
+        )
+    else:
+        op.execute(
+            "CREATE FUNCTION reject_change() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$ BEGIN RAISE EXCEPTION '% entries cannot be changed', TG_TABLE_NAME; END $$"
+        )
+        op.execute(
+            "CREATE TRIGGER audit_entries_unchanged BEFORE UPDATE ON audit_entries"
+            " FOR EACH ROW EXECUTE FUNCTION reject_change()"
+        )
+    op.create_table(
+        "suppressions",
+        sa.Column("id", BIG, nullable=False),
+        sa.Column("hash", sa.String(length=64), nullable=False),
+        sa.Column("expires_at", MOMENT, nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_suppressions"),
+        sa.UniqueConstraint("hash", name="uq_suppressions_hash"),
+        sqlite_autoincrement=True,
+    )
+    op.create_index("ix_suppressions_expires_at", "suppressions", ["expires_at"])
 
 
 def create_register() -> None:
@@ -522,6 +582,10 @@ def create_register() -> None:
 
 
 def downgrade() -> None:
+    op.drop_table("suppressions")
+    op.drop_table("audit_entries")
+    if op.get_bind().dialect.name != "sqlite":
+        op.execute("DROP FUNCTION reject_change()")
     op.drop_table("orphan_files")
     op.drop_table("metadata")
     op.drop_table("mutexes")

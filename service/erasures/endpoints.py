@@ -8,6 +8,7 @@ from fastapi import APIRouter, Header, Path, Query
 from sqlalchemy.orm import Session
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
+from core.audit.entries import About
 from core.clock import now
 from core.erasure import decisions, queries, receipts, requests
 from core.erasure.receipt_text import RIGHTS
@@ -16,6 +17,7 @@ from core.erasure.states import RequestDetails
 from core.errors import Invalid, NotFound
 from core.ledger.batch import subject_hash
 from core.register import log
+from core.tables.audit import Action
 from core.tables.erasures import Erasure, ErasureState
 from service.context import Context, ContextDep
 from service.erasures import documents
@@ -88,7 +90,11 @@ def request_erasure(body: NewErasure, caller: Eraser, context: ContextDep, write
     """
     require_unrestricted(caller)
     filing = filing_of(body, context, ())
-    return write(caller.credential, 202, lambda session: receive([filing], caller, context, write, session)[0])
+
+    def begin(session: Session) -> ErasureResponse:
+        return receive([filing], caller, context, write, session)[0]
+
+    return write(caller, 202, begin, Action.ERASURE_REQUESTED, lambda erasure: [About(erasure_id=erasure.id)])
 
 
 def filing_of(body: NewErasure, context: Context, at: tuple[str | int, ...]) -> RequestDetails:
@@ -114,7 +120,10 @@ def request_erasures(body: NewErasures, caller: Eraser, context: ContextDep, wri
     def begin(session: Session) -> ErasuresResponse:
         return ErasuresResponse(items=receive(filings, caller, context, write, session))
 
-    return write(caller.credential, 202, begin)
+    def about(filed: ErasuresResponse) -> list[About]:
+        return [About(erasure_id=id) for id in dict.fromkeys(erasure.id for erasure in filed.items)]
+
+    return write(caller, 202, begin, Action.ERASURE_REQUESTED, about)
 
 
 @router.get("/erasures", response_model=Page[ErasureResponse], responses=problem_responses())
@@ -141,7 +150,9 @@ def show_erasure(id: Id, caller: Eraser, context: ContextDep) -> ErasureResponse
         return to_response(session, queries.find(session, id))
 
 
-def apply_decision(id: str, caller: Caller, write: UnitOfWork, decision: Callable[..., None]) -> Response:
+def apply_decision(
+    id: str, caller: Caller, write: UnitOfWork, decision: Callable[..., None], action: Action
+) -> Response:
     """Apply a decision to an erasure request and return the request."""
     require_unrestricted(caller)
 
@@ -151,31 +162,31 @@ def apply_decision(id: str, caller: Caller, write: UnitOfWork, decision: Callabl
         log.write_pending(session)
         return to_response(session, erasure)
 
-    return write(caller.credential, 200, act)
+    return write(caller, 200, act, action, lambda erasure: [About(erasure_id=erasure.id)])
 
 
 @router.post("/erasures/{id}/retry", response_model=ErasureResponse, responses=problem_responses(404, 409))
 def retry_erasure(id: Id, caller: Eraser, write: Write) -> Response:
     """Retry a failed erasure."""
-    return apply_decision(id, caller, write, decisions.retry)
+    return apply_decision(id, caller, write, decisions.retry, Action.ERASURE_RETRIED)
 
 
 @router.post("/erasures/{id}/approve", response_model=ErasureResponse, responses=problem_responses(404, 409))
 def approve_erasure(id: Id, caller: Eraser, write: Write) -> Response:
     """Approve a held request and start its erasure."""
-    return apply_decision(id, caller, write, decisions.approve)
+    return apply_decision(id, caller, write, decisions.approve, Action.ERASURE_APPROVED)
 
 
 @router.post("/erasures/{id}/refuse", response_model=ErasureResponse, responses=problem_responses(404, 409))
 def refuse_erasure(id: Id, body: GivenReason, caller: Eraser, write: Write) -> Response:
     """Refuse a request, with a reason. Its examples become active again, and the models are adapted to them."""
-    return apply_decision(id, caller, write, partial(decisions.refuse, reason=body.reason))
+    return apply_decision(id, caller, write, partial(decisions.refuse, reason=body.reason), Action.ERASURE_REFUSED)
 
 
 @router.post("/erasures/{id}/extend", response_model=ErasureResponse, responses=problem_responses(404, 409))
 def extend_erasure(id: Id, body: GivenReason, caller: Eraser, write: Write) -> Response:
     """Extend the due date by two months, with a reason: once, and within the first month (GDPR Art. 12(3))."""
-    return apply_decision(id, caller, write, partial(decisions.extend, reason=body.reason))
+    return apply_decision(id, caller, write, partial(decisions.extend, reason=body.reason), Action.ERASURE_EXTENDED)
 
 
 @router.post("/erasures/retry", response_model=RetriedResponse, responses=problem_responses(409))
@@ -189,7 +200,10 @@ def retry_failed_erasures(caller: Eraser, write: Write) -> Response:
             decisions.retry(session, erasure, caller.key_id)
         return RetriedResponse(retried=[erasure.id for erasure in failed])
 
-    return write(caller.credential, 200, act)
+    def about(response: RetriedResponse) -> list[About]:
+        return [About(erasure_id=id) for id in response.retried]
+
+    return write(caller, 200, act, Action.ERASURE_RETRIED, about)
 
 
 @router.post("/erasures/replay", response_model=ReplayedResponse, responses=problem_responses(409))
@@ -201,7 +215,7 @@ def replay_erasures(caller: Eraser, context: ContextDep, write: Write) -> Respon
         count, started = replay(session, context.store, context.settings.secret, caller.key_id, write.request_id)
         return ReplayedResponse(receipts=count, erasures=started)
 
-    return write(caller.credential, 200, act)
+    return write(caller, 200, act, Action.ERASURES_REPLAYED)
 
 
 @router.get("/erasures/{id}/receipt", response_model=ReceiptResponse, responses=PRINTABLE)

@@ -71,5 +71,7 @@ class ReceiptResponse(ResponseModel):
     """Index of its leaf in the register."""
     key_id: str
     """Id of the key that signed it."""
+    recognised_until: str | None = None
+    """Until when a keyed hash is kept by which data about the person is recognised if it returns."""
     sha256: str
     """Hash of the signed statement."""

@@ -7,11 +7,14 @@ import pyarrow as pa
 from fastapi import APIRouter
 from starlette.responses import Response
 
+from core.audit.entries import About
 from core.kprior.model.spec import Spec
 from core.ledger.exports import ExportedRows, read_exported
 from core.ledger.specs import layout_at
 from core.models import catalog
+from core.tables.audit import Action
 from service.context import ContextDep
+from service.http.audit import AuditorDep
 from service.http.auth import Reader
 from service.http.problems import problem_responses
 from service.http.routes import AuthenticatedRoute
@@ -31,7 +34,9 @@ BATCH_ROWS, BATCH_BYTES = 50_000, 8 * 2**20
     response_class=Response,
     responses={200: {"description": "The examples.", "content": CONTENT}, **problem_responses(404)},
 )
-def export_examples(name: Name, caller: Reader, context: ContextDep, form: ResponseFormat) -> Response:
+def export_examples(
+    name: Name, caller: Reader, context: ContextDep, auditor: AuditorDep, form: ResponseFormat
+) -> Response:
     """Export the active examples as of the time of the request, in the order of their positions, with the columns `id`,
     `y`, `weight`, `split`, `time`, `source` and the features by name, or `x`. The export can be sent again as examples.
     It has no subjects, of which only keyed hashes are stored.
@@ -39,6 +44,10 @@ def export_examples(name: Name, caller: Reader, context: ContextDep, form: Respo
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)
         model_id, head, layout = model.id, model.head, layout_at(session, model.id, model.head)
+        count = model.train_count + model.holdout_count
+    auditor.record_read(
+        caller, Action.EXAMPLES_EXPORTED, About(name, position=head, counts={"examples": count} if count else {})
+    )
     schema = schema_of(layout.spec)
     rows = read_exported(context.database, model_id, layout, head)
     tables = merge((to_record_batch(chunk, layout.spec) for chunk in rows), schema)

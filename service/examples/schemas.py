@@ -9,7 +9,7 @@ from pydantic import Field
 from core.ledger.layouts import Layout
 from core.ledger.pending import inputs_of as pending_inputs
 from core.ledger.queries import StoredExample
-from core.models.fields import is_none
+from core.models.fields import is_none, is_zero
 from core.tables.ledger import Example, PendingExample
 from service.examples.formats import FORMATS, JSON
 from service.http.body_schemas import Schema, describe_body
@@ -99,6 +99,8 @@ class AddedResponse(ResponseModel):
     first_position: int | None = None
     """First position that the batch took in the ledger; null if it took none, as examples without a label do."""
     last_position: int | None = None
+    quarantined: int = Field(0, exclude_if=is_zero)
+    """Number of stored examples in quarantine, because they are about people whose data was erased; missing if zero."""
 
 
 class ReplacedResponse(ResponseModel):
@@ -108,6 +110,8 @@ class ReplacedResponse(ResponseModel):
     """Number of examples that were replaced."""
     unchanged: int = 0
     """Number of examples that already had the given content."""
+    quarantined: int = Field(0, exclude_if=is_zero)
+    """Number of new examples in quarantine, because they are about people whose data was erased; missing if zero."""
     position: int = 0
     """Last position that the correction took in the ledger, one for each replaced example; the head if it took none."""
     job: str | None = None

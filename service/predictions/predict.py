@@ -76,7 +76,7 @@ async def predict(
         return await run_for_body(body, predict_and_record)
     content = await compute(body, name, loaded, max_batch, unsure)
     if write.key is not None:
-        return await run_in_threadpool(write, caller.credential, 200, lambda _session: content)
+        return await run_in_threadpool(write, caller, 200, lambda _session: content, None)
     return content
 
 

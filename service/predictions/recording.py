@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 from starlette.responses import Response
 
+from core.audit.entries import About
 from core.errors import Invalid
 from core.ledger.batch import Batch, Predicted, subject_hashes
 from core.ledger.recorded import record_predictions
 from core.ledger.unseen import without_nulls
 from core.models import catalog
 from core.models.policy import policy_of
+from core.tables.audit import Action
 from core.tables.keys import Scope
 from service.examples.objects import decode_or_refuse
 from service.examples.readers import MAX_ID_LENGTH, batch_too_large
@@ -127,7 +129,8 @@ class Recorder:
         def act(session: Session) -> bytes:
             model = catalog.find(session, self.name, self.caller.models, lock=True)
             with rename_errors("examples", "ids"):
-                record_predictions(session, model, batch)
+                record_predictions(session, model, batch, context.screen)
             return content
 
-        return self.write(self.caller.credential, 200, act)
+        about = About(self.name, counts={"examples": len(batch)})
+        return self.write(self.caller, 200, act, Action.PREDICTIONS_RECORDED, about)

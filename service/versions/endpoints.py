@@ -7,6 +7,7 @@ from fastapi import APIRouter
 from sqlalchemy.orm import Session
 from starlette.responses import Response
 
+from core.audit.entries import About
 from core.errors import Forbidden
 from core.kprior import State
 from core.ledger.quarantine import quarantined_versions
@@ -18,6 +19,7 @@ from core.models import catalog
 from core.models.policy import policy_of
 from core.quality.comparison import weight_distance
 from core.quality.side_by_side import compare_on_holdout
+from core.tables.audit import Action
 from core.tables.models import Model
 from core.tables.versions import Comparison, Promotion, Version
 from core.tracking.links import version_page
@@ -146,7 +148,7 @@ def promote_version(name: Name, n: Number, caller: Admin, write: Write) -> Respo
         shown = dict(with_spec(session, model, version, write.context))
         return 202 if job else 200, PromotedResponse(**shown, held=of_hold(model), job=job)
 
-    return write.with_status(caller.credential, promote)
+    return write.with_status(caller, promote, Action.VERSION_PROMOTED, About(name, n))
 
 
 @router.post("/versions/{n}/accept", response_model=DecisionResponse, responses=problem_responses(404, 409))
@@ -159,17 +161,22 @@ def accept_version(name: Name, n: Number, caller: Admin, write: Write) -> Respon
     def act(session: Session, model: Model, version: Version) -> Decision:
         return quarantine_decisions.accept(session, model, version, caller.key_id, write.request_id)
 
-    return decide(name, n, caller, write, act)
+    return decide(name, n, caller, write, act, Action.VERSION_ACCEPTED)
 
 
 @router.post("/versions/{n}/discard", response_model=DecisionResponse, responses=problem_responses(404, 409))
 def discard_version(name: Name, n: Number, caller: Admin, write: Write) -> Response:
     """Discard a version that the promotion gate rejected: remove the examples that it learnt."""
-    return decide(name, n, caller, write, quarantine_decisions.discard)
+    return decide(name, n, caller, write, quarantine_decisions.discard, Action.VERSION_DISCARDED)
 
 
 def decide(
-    name: str, n: int, caller: Caller, write: UnitOfWork, act: Callable[[Session, Model, Version], Decision]
+    name: str,
+    n: int,
+    caller: Caller,
+    write: UnitOfWork,
+    act: Callable[[Session, Model, Version], Decision],
+    action: Action,
 ) -> Response:
     """Carry out a person's decision about a rejected version."""
 
@@ -179,7 +186,7 @@ def decide(
         decision = act(session, model, version)
         return DecisionResponse(**dict(with_spec(session, model, version, write.context)), **vars(decision))
 
-    return write(caller.credential, 200, respond)
+    return write(caller, 200, respond, action, About(name, n))
 
 
 def page_by_id(

@@ -25,7 +25,7 @@ ENOUGH = {
     "list_coefficients": {"weights"},
     "export_onnx": {"weights"},
     **dict.fromkeys(("show_head", "show_public_key", "show_proof"), {"read", "ingest", "erase", "weights"}),
-    **dict.fromkeys(("list_keys", "list_webhooks", "list_deliveries"), set[str]()),
+    **dict.fromkeys(("list_keys", "list_webhooks", "list_deliveries", "list_audit_entries"), set[str]()),
 }
 """The scopes besides admin's with which an operation goes; else erase for erasures, read for GET, or none."""
 
@@ -114,6 +114,8 @@ def test_a_model_that_the_key_cannot_see_is_not_found(stack: Stack, api: httpx.C
         "make_predictions": {"inputs": [[0, 0]]},
         "infer": {"inputs": []},
         "predict_table": {},
+        "accept_returned": {},
+        "discard_returned": {},
         "infer_with_version": {"inputs": []},
     }
     with stack.client(stack.key("admin", models=[stack.model()])) as holder:

@@ -143,6 +143,7 @@ def forget_in_mlflow(attempt: JobAttempt, lost: bool) -> int:
     with attempt.context.database.read() as session:
         numbers = [v.number for v in purged_versions(session, attempt.model_id) if may_be_in_mlflow(v)]
         model = session.get(Model, attempt.model_id)
+        champion = None if model is None else champion_of(session, model)
     if model is None or (not numbers and not lost):
         return 0
     attempt.progress(0.8, "Deleting data in MLflow")
@@ -150,8 +151,9 @@ def forget_in_mlflow(attempt: JobAttempt, lost: bool) -> int:
     from core.tracking.purging import purge as purge_in_mlflow  # takes seconds to import
 
     url = attempt.context.settings.mlflow_url
-    if url:  # publish the version that replaces them first, so that there always is a champion to load
-        publish(attempt.context.database, attempt.context.store, url, attempt.owner, model=model.name)
+    if url and champion is not None and champion.job_id:
+        # only the version that replaces them, so that there is a champion to load: the receipt waits for nothing else
+        publish(attempt.context.database, attempt.context.store, url, attempt.owner, job=champion.job_id)
     return purge_in_mlflow(attempt.context.database, url, attempt.owner, attempt.model_id, numbers, lost)["files"]
 
 
