@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from random import Random
 
 MODELS = ("alpha", "beta")
-PEOPLE = ("ann", "bob", "eve", "joe")
+PEOPLE = ("ann", "bob", "eve")
 SECONDS = 50.0
 """Over which the actions are spread."""
 GROUPS = ("worker-1", "worker-2", "scheduler", "outbox", "webhooks", "api-1", "api-2")
-SCENARIOS = {"restore": 0.15, "quarantine": 0.4, "labels": 0.4}
+SCENARIOS = {"restore": 0.2, "quarantine": 0.4, "labels": 0.4}
 """Share of histories with requests that would rarely meet by chance (`scenario`)."""
 SERVICES = ("database", "store", "broker", "messages", "mlflow", "receiver")
 
@@ -65,8 +65,11 @@ SIZED = ("add", "add_bad", "add_pending", "label", "remove")
 def generate(seed: int | str) -> list[Action]:
     """The actions of a history."""
     random = Random(f"actions {seed}")
-    actions = [Action(0.1 + 0.1 * i, "api-1", "add", value=MODELS[0], size=4) for i in range(2)]
-    actions.append(Action(0.4, "api-1", "adapt", value=MODELS[0]))
+    actions = [
+        Action(0.1, "api-1", "add", 0, MODELS[0], size=8),
+        Action(0.2, "api-1", "add", 12, MODELS[0], size=4),
+        Action(0.4, "api-1", "adapt", 0, MODELS[0]),
+    ]
     for _ in range(random.randint(1, 7)):
         kind = random.choices(list(REQUESTS), list(REQUESTS.values()))[0]
         model = MODELS[0] if random.random() < 0.75 else MODELS[1]
@@ -93,8 +96,8 @@ def scenario(random: Random, name: str) -> list[Action]:
     if name == "restore":
         return [
             Action(start, "operator", "backup"),
-            request(random, start + random.random() * 15.0, "erase", ""),
-            Action(start + 15.0 + random.random() * 25.0, "operator", "restore"),
+            request(random, start + random.random() * 10.0, "erase", ""),
+            Action(start + 20.0 + random.random() * 20.0, "operator", "restore"),
         ]
     if name == "quarantine":
         first, others = ("add_bad", "adapt"), QUARANTINE_REQUESTS
