@@ -128,7 +128,7 @@ def test_columns_of_a_file_may_have_other_names(stand_in: StandIn, tmp_path: Pat
 
 
 def added(first: int, last: int) -> dict[str, int]:
-    return {"accepted": last - first + 1, "duplicates": 0, "first_position": first, "last_position": last}
+    return {"accepted": last - first + 1, "duplicates": 0, "first_position": first, "last_position": last, "quarantined": 0}
 
 
 @pytest.mark.parametrize("why", ["large", "compressed", "refused"])

@@ -180,9 +180,10 @@ def test_there_is_a_method_for_every_endpoint(deployment: Deployment) -> None:
         pattern = re.sub(r"\{[^}]+\}", "[^/]+", template)
         return any(method == verb and re.fullmatch(pattern, place) for method, place in asked)
 
-    # for probes and for Prometheus; under /v2, for the clients of others; `predict` takes tables piece by piece
+    # for probes and for Prometheus; under /v2, for the clients of others; `predict` takes tables piece by piece; bundles
+    # contain proofs
     missing = {place for verb, place in endpoints if not met(verb, place) and not place.startswith("/v2")}
-    assert missing == {"/healthz", "/metrics", "/v1/models/{name}/predictions/bulk"}
+    assert missing == {"/healthz", "/metrics", "/v1/models/{name}/predictions/bulk", "/v1/register/proof"}
 
 
 def first_call(flow: Flow[Any]) -> tuple[str, str]:
