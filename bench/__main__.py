@@ -127,14 +127,17 @@ def sharing(
 
 @app.command()
 def erasure(
-    rows: Annotated[int, typer.Option(help="Number of examples of the model.")] = 100_000,
-    erasures: Annotated[int, typer.Option(help="Number of sequential measurements.")] = 10,
+    rows: Annotated[
+        list[int] | None,
+        typer.Option(help="Number of examples of a model; may be repeated. [default: 100000, 1000000]"),
+    ] = None,
+    erasures: Annotated[int, typer.Option(help="Number of sequential measurements.")] = 5,
     json: Annotated[Path | None, typer.Option(help="File for all results, as JSON.")] = None,
 ) -> None:
-    """Measure the time from an erasure request to its receipt: one at a time, and a hundred at once."""
+    """Measure the time from an erasure request to its receipt, next to a retrain: one, and a hundred at once."""
     from bench.erasure import run
 
-    run(rows, erasures, json)
+    run(rows or [100_000, 1_000_000], erasures, json)
 
 
 if __name__ == "__main__":

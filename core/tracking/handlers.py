@@ -84,7 +84,7 @@ class EventHandler:
         with self.database.read() as session:
             spec = spec_at(session, lineage.model.id, lineage.model.spec, version.position)
         state, model_id = self.state(version), None
-        runs.fill_dataset(mlflow, run, version, None if state is None else state.count, then)
+        runs.fill_dataset(mlflow, run, version, then)
         if state is not None:
             note = partial(self.note_folder, version)
             where = (run.info.experiment_id, run.info.run_id)

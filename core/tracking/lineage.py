@@ -18,6 +18,7 @@ from core.quality.queries import outline_windows
 from core.tables.models import Model
 from core.tables.quality import QualityWindow
 from core.tables.versions import Comparison, Version, VersionKind, VersionState
+from core.versions.privacy_rounding import significant
 from core.versions.queries import comparisons_of, outline_of, versions_of
 
 CostName = Literal["seconds", "backward_passes"]
@@ -103,13 +104,19 @@ class Lineage:
         before = [t for t in self.trained if t.number <= version.number]
         return before[-1] if before else None
 
+    @staticmethod
+    def cost_of(version: Version, what: CostName) -> float:
+        """The cost of a version. Counts are rounded, because exact ones depend on every example and MLflow keeps them."""
+        cost = float(version.cost[what])
+        return cost if what == "seconds" else significant(cost, 1)
+
     def total_cost(self, what: CostName) -> float:
         """The total cost of the versions in service, for example in seconds."""
-        return float(sum(v.cost[what] for v in self.line))
+        return sum(self.cost_of(v, what) for v in self.line)
 
     def retrain_cost(self, what: CostName) -> float:
         """The estimated total cost if each of them had been a full retrain."""
-        return float(sum(t.cost[what] for v in self.line if (t := self.retrain_of(v)) is not None))
+        return sum(self.cost_of(t, what) for v in self.line if (t := self.retrain_of(v)) is not None)
 
     @cached_property
     def saving(self) -> tuple[float, float] | None:

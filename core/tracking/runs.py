@@ -51,7 +51,7 @@ def fill(gateway: Gateway, run: Run, job: Job, version: Version | None, lineage:
         tags |= {
             "amend.version": version.number,
             "amend.position": version.position,
-            "amend.dataset": version.dataset_digest,
+            "amend.dataset": dataset_digest(version),
         }
     elif job.error:
         tags["amend.error"] = job.error.get("code", "unknown")
@@ -82,15 +82,14 @@ def fill_comparison(gateway: Gateway, run_id: str, version: Version, figures: Ma
     gateway.client.log_batch(run_id, metrics_at(version, figures), synchronous=True)
 
 
-def fill_dataset(gateway: Gateway, run: Run, version: Version, count: int | None, lineage: Lineage) -> None:
-    """Log the dataset of a version: its position and size, but no data."""
-    profile = {"position": version.position} | ({} if count is None else {"examples": count})
+def fill_dataset(gateway: Gateway, run: Run, version: Version, lineage: Lineage) -> None:
+    """Log the dataset of a version: its position, but nothing that was computed from the examples."""
     dataset = Dataset(
         name=lineage.model.name,
-        digest=short(version),
+        digest=dataset_digest(version),
         source_type="amend",
         source=json.dumps({"uri": f"amend:/models/{lineage.model.name}/ledger@{version.position}"}),
-        profile=json.dumps(profile),
+        profile=json.dumps({"position": version.position}),
     )
     if run.inputs is None or not run.inputs.dataset_inputs:
         tags = [InputTag("mlflow.data.context", "training")]
@@ -181,13 +180,16 @@ def metrics_at(
     The step is not the position, because several versions may have the same one.
     """
     when, step = milliseconds(version.created_at), version.number
-    of = {} if model_id is None else {"model_id": model_id, "dataset_name": dataset, "dataset_digest": short(version)}
+    of = {} if model_id is None else {"model_id": model_id, "dataset_name": dataset, "dataset_digest": dataset_digest(version)}
     return [Metric(name, float(value), when, step, **of) for name, value in metrics.items() if finite(value)]
 
 
-def short(version: Version) -> str:
-    """The digest of a version's examples, truncated to the length that MLflow accepts."""
-    return version.dataset_digest[:16]
+def dataset_digest(version: Version) -> str:
+    """What MLflow tells datasets apart by: the position in the ledger.
+
+    MLflow cannot delete a dataset, and a hash of the examples would confirm a guess of an erased one.
+    """
+    return f"ledger@{version.position}"
 
 
 def finite(value: object) -> TypeGuard[float]:

@@ -96,7 +96,7 @@ def cost_metrics(version: Version, lineage: Lineage) -> dict[str, object]:
     """The cost of a version, and the total of all versions in service until then."""
     made: dict[str, object] = {}
     for what in COSTS:
-        made |= {f"cost/{what}": version.cost[what], f"cost/{what}_total": lineage.total_cost(what)}
+        made |= {f"cost/{what}": lineage.cost_of(version, what), f"cost/{what}_total": lineage.total_cost(what)}
     return made
 
 
@@ -105,7 +105,7 @@ def retrained_metrics(version: Version, lineage: Lineage) -> dict[str, object]:
     made: dict[str, object] = {}
     if version.kind is VersionKind.TRAINED:
         made |= holdout_metrics(version.metrics)
-        made |= {f"cost/{what}": version.cost[what] for what in COSTS}
+        made |= {f"cost/{what}": lineage.cost_of(version, what) for what in COSTS}
     if lineage.serves(version):
         made |= {f"cost/{what}_total": lineage.retrain_cost(what) for what in COSTS}
     return made

@@ -5,7 +5,6 @@ from sqlalchemy.orm import Session
 
 from core.clock import now
 from core.tables.bookkeeping import OrphanFile
-from core.tables.documents import TrialDocument
 from core.tables.ledger import PendingExample, RecordedPrediction
 from core.tables.versions import Version, VersionState
 from core.versions.privacy_rounding import significant
@@ -30,21 +29,13 @@ def drop_predictions(session: Session, version: Version) -> None:
 
 
 def drop_figures(version: Version) -> None:
-    """Delete a version's metrics and certificate, and the hash of its file, which would confirm a correct guess.
-
-    Its cost is kept for planning, rounded to one digit because exact values depend on every example.
+    """Delete everything that was computed from a version's examples: metrics, certificate, size of the memory, cost, and
+    the hashes of its file and of its examples, which would confirm a correct guess. The rounded duration is kept.
     """
-    version.sha256 = ""
-    cost = version.cost
-    version.cost = {
-        "backward_passes": significant(float(cost["backward_passes"]), 1),
-        "data_passes": significant(float(cost["data_passes"]), 1),
-        "seconds": significant(cost["seconds"], 1),
-    }
-    trials = version.evaluation.get("trials", []) if version.evaluation else []
-    tried: list[TrialDocument] = [{**found, "objection": ""} for found in trials]
-    version.metrics, version.certificate, version.gate = {}, None, None
-    version.evaluation = {"trials": tried} if tried else None
+    version.sha256 = version.dataset_digest = ""
+    version.cost = {"backward_passes": 0, "data_passes": 0, "seconds": significant(version.cost["seconds"], 1)}
+    version.memory = {"size": 0, "fraction": 0.0}
+    version.metrics, version.certificate, version.gate, version.evaluation = {}, None, None, None
 
 
 def versions_due_for_purge(session: Session, model_id: int) -> list[Version]:

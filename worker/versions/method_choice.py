@@ -29,7 +29,7 @@ from core.ledger.random_rows import LedgerDraw
 from core.ledger.specs import spec_at
 from core.tables.documents import TrialDocument
 from core.tables.models import Model
-from core.tables.versions import Version
+from core.tables.versions import Version, VersionState
 from core.versions import imports
 from core.versions.history import VersionDraft
 from core.versions.queries import MAX_NUMBER, page_versions
@@ -226,7 +226,8 @@ def predict_costs(snapshot: ModelSnapshot, survey: Survey, unchanged: bool) -> d
         versions = [
             version
             for version in page_versions(session, snapshot.model_id, MAX_NUMBER, HISTORY_VERSIONS)
-            if spec_at(session, snapshot.model_id, spec, version.position)["architecture"] == body
+            if version.state is not VersionState.PURGED  # its costs are deleted
+            and spec_at(session, snapshot.model_id, spec, version.position)["architecture"] == body
         ]
     tried = [Trial(**found) for v in versions for found in (v.evaluation or {}).get("trials", [])]
     fractions = [c.visits / max(1, c.budget) for c in tried if c.method == "kprior" and c.visits]

@@ -88,7 +88,7 @@ def test_a_run_tells_how_its_version_was_made_and_how_good_it_is(tracked: Tracke
     version, run = tracked.versions[1], shown.runs()["version 2, adapted"]
     tags, params, metrics = run.data.tags, run.data.params, run.data.metrics
     assert (tags["amend.model"], tags["amend.version"], tags["amend.kind"]) == (tracked.name, "2", "adapt")
-    assert (tags["amend.position"], tags["amend.dataset"]) == (str(version.position), version.dataset_digest)
+    assert (tags["amend.position"], tags["amend.dataset"]) == (str(version.position), f"ledger@{version.position}")
     assert (params["parent"], params["position"], params["method"]) == ("1", str(version.position), "kprior")
     assert (params["solver"], params["memory_size"]) == ("Newton", str(version.memory["size"]))
     assert params["architecture"] == "linear, degree 1"
@@ -114,7 +114,7 @@ def test_a_run_names_the_examples_that_its_version_stands_for(tracked: TrackedMo
     runs, version = shown.runs(), tracked.versions[2]
     adapted, retrained = (runs[n].inputs.dataset_inputs for n in ("version 3, adapted", "version 4, trained"))
     assert len(adapted) == len(retrained) == 1
-    assert adapted[0].dataset.digest == retrained[0].dataset.digest == version.dataset_digest[:16]
+    assert adapted[0].dataset.digest == retrained[0].dataset.digest == f"ledger@{version.position}"
     assert f"amend:/models/{tracked.name}/ledger@{version.position}" in adapted[0].dataset.source
 
 
