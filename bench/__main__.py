@@ -140,5 +140,20 @@ def erasure(
     run(rows or [100_000, 1_000_000], erasures, json)
 
 
+@app.command()
+def audit(
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with mnist.npz (x, y, tx, ty). By default, scikit-learn's digits.")
+    ] = None,
+    rows: Annotated[int, typer.Option(help="Maximum number of training rows.")] = 5_000,
+    seeds: Annotated[int, typer.Option(help="Number of random seeds.")] = 10,
+    json: Annotated[Path | None, typer.Option(help="File for all results, as JSON.")] = None,
+) -> None:
+    """Count how often the audit of a network rejects faked unlearning, and how often honest results."""
+    from bench.audit import run
+
+    run(data, rows, seeds, json)
+
+
 if __name__ == "__main__":
     app(prog_name="amend bench")

@@ -27,6 +27,7 @@ BENCHMARKS = {
     "ingest": "Measure how many examples per second the service stores, by request format.",
     "turnaround": "Measure the time from the response to a removal to the new champion.",
     "sharing": "Measure the time of a pass over all examples, in one process and on Ray.",
+    "audit": "Count how often the audit of a network rejects faked unlearning, and how often honest results.",
     "erasure": "Measure the time of erasures, from the request to the receipt.",
 }
 

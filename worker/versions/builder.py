@@ -10,7 +10,7 @@ from dataclasses import replace
 import structlog
 import torch
 
-from core.kprior import Cost, Result, SolverError, State, adapt, adopt, train
+from core.kprior import Cost, Predictor, Result, SolverError, State, adapt, adopt, train
 from core.kprior.adaptation.schema import Untransferable
 from core.kprior.curvature import is_wide
 from core.kprior.model.spec import loss_of
@@ -25,9 +25,10 @@ from core.versions.imports import Imported
 from worker.attempt import JobAttempt, Progress
 from worker.reading import Reading
 from worker.versions.certificates import certify_if_needed, is_sufficient, publishable, refine_without_erased
-from worker.versions.changes import changes_since, spec_changes
+from worker.versions.changes import Changes, changes_since, spec_changes
 from worker.versions.extreme_examples import describe_extremes, find_extremes
 from worker.versions.snapshot import ModelSnapshot, Unadaptable, count_rows
+from worker.versions.units import find_units
 
 log = structlog.get_logger("worker")
 
@@ -44,35 +45,64 @@ def adapt_tip(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) -> tup
     reason why it must not become a version; "" if it may.
     """
     start = time.perf_counter()
-    changes = changes_since(attempt, snapshot, tip)
-    parent, memory = changes.parent, changes.memory
-    if snapshot.erasing and is_wide(parent.predictor):
-        raise Unadaptable("a model with this many weights must be retrained to forget erased data")
-    if tip.position == snapshot.at:  # only a certificate is missing
-        result = Result(parent, memory, Cost(), True)
-    else:
-        asks = snapshot.policy.certify != "never"
-        try:
-            result = adapt(
-                parent,
-                memory,
-                [*changes.tasks, *spec_changes(snapshot, parent)],
-                training=snapshot.training,
-                policy=snapshot.memory,
-                holdout=snapshot.holdout if asks else (),
-                progress=attempt.progress_within(0.05, 0.5),
-            )
-        except Untransferable as error:
-            raise Unadaptable(f"its loss changed: {error}") from error
     if snapshot.erasing:
-        result = refine_without_erased(attempt, snapshot, result, changes.cost)
-    else:
-        result = replace(result, cost=result.cost + changes.cost)
-        result = certify_if_needed(attempt, snapshot, result, removes=bool(count_rows(changes.removed)))
+        return forget_erased(attempt, snapshot, tip)
+    changes = changes_since(attempt, snapshot, tip)
+    result = adapt_to(attempt, snapshot, tip, changes)
+    result = replace(result, cost=result.cost + changes.cost)
+    result = certify_if_needed(attempt, snapshot, result, removes=bool(count_rows(changes.removed)))
     draft = complete_draft(attempt, snapshot, "kprior", changes.dataset_digest, with_seconds(result, start))
-    if result.certificate is None and is_worse(snapshot, parent, draft):
+    if result.certificate is None and is_worse(snapshot, changes.parent, draft):
         return draft, "the adapted model was worse on the holdout than the previous version"
-    return draft, "" if is_sufficient(snapshot, result.certificate) else "the bound stayed above the tolerance"
+    return draft, describe_bound(snapshot, result)
+
+
+def describe_bound(snapshot: ModelSnapshot, result: Result) -> str:
+    """Why the certificate of a result is not sufficient; "" if it is."""
+    return "" if is_sufficient(snapshot, result.certificate) else "the bound stayed above the tolerance"
+
+
+def adapt_to(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version, changes: Changes) -> Result:
+    """The tip, a linear model, adapted to changes, without a pass over the past."""
+    parent, memory = changes.parent, changes.memory
+    if tip.position == snapshot.at:  # only a certificate is missing
+        return Result(parent, memory, Cost(), True)
+    asks = snapshot.policy.certify != "never"
+    try:
+        return adapt(
+            parent,
+            memory,
+            [*changes.tasks, *spec_changes(snapshot, parent)],
+            training=snapshot.training,
+            policy=snapshot.memory,
+            holdout=snapshot.holdout if asks else (),
+            progress=attempt.progress_within(0.05, 0.5),
+        )
+    except Untransferable as error:
+        raise Unadaptable(f"its loss changed: {error}") from error
+
+
+def forget_erased(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) -> tuple[VersionDraft, str]:
+    """The version of a linear model that does not depend on erased data; as `adapt_tip`.
+
+    The adapted tip is only a start, and the refinement leads to the same bytes from every start. Where the tip cannot be
+    adapted, which may be due to the erased data, the start is a training; the version does not say which it was.
+    """
+    start, cost = time.perf_counter(), Cost()
+    if is_wide(Predictor(snapshot.spec)):
+        raise Unadaptable("a model with this many weights must be retrained to forget erased data")
+    try:
+        changes = changes_since(attempt, snapshot, tip)
+        result, dataset = adapt_to(attempt, snapshot, tip, changes), changes.dataset_digest
+    except (Unadaptable, *NUMERICAL_ERRORS):
+        if snapshot.removal is not None:
+            raise  # a training draws another perturbation
+        progress = attempt.progress_within(0.05, 0.5)
+        result, dataset = train_on_all(attempt, snapshot, progress, encoder_of=find_units(snapshot))
+    cost.data_passes += bool(result.state.predictor.encoder.state_dict())  # the pass that measures the units
+    result = refine_without_erased(attempt, snapshot, result, cost)
+    draft = complete_draft(attempt, snapshot, "kprior", dataset, with_seconds(result, start))
+    return draft, describe_bound(snapshot, result)
 
 
 def is_worse(snapshot: ModelSnapshot, parent: State, draft: VersionDraft) -> bool:
@@ -91,12 +121,25 @@ def train_draft(
     encoder_of: State | None = None,
     start_from: State | None = None,
 ) -> VersionDraft:
-    """Train on all examples in force.
+    """Train on all examples in force; as `train_on_all`."""
+    start = time.perf_counter()
+    result, dataset = train_on_all(attempt, snapshot, progress, encoder_of, start_from)
+    result = with_seconds(certify_if_needed(attempt, snapshot, result), start)
+    return complete_draft(attempt, snapshot, "retrain" if start_from is None else "warm", dataset, result)
+
+
+def train_on_all(
+    attempt: JobAttempt,
+    snapshot: ModelSnapshot,
+    progress: Progress,
+    encoder_of: State | None = None,
+    start_from: State | None = None,
+) -> tuple[Result, str]:
+    """Train on all examples in force; returns the result and the digest of the examples.
 
     The encoder of `encoder_of` is reused, so that the weights are comparable. A network starts from `start_from`, if
     given.
     """
-    start = time.perf_counter()
 
     def report_reading(fraction: float, phrase: str) -> None:
         progress(0.05 * fraction, phrase)
@@ -126,9 +169,7 @@ def train_draft(
         message = str(error) if isinstance(error, SolverError) else "No model could be computed."
         raise SolverError(message + describe_extremes(find_extremes(snapshot.in_force()))) from error
     assert data.digest is not None
-    result = with_seconds(certify_if_needed(attempt, snapshot, result), start)
-    method = "retrain" if start_from is None else "warm"
-    return complete_draft(attempt, snapshot, method, data.digest, result)
+    return result, data.digest
 
 
 def import_draft(attempt: JobAttempt, snapshot: ModelSnapshot, imported: Imported) -> VersionDraft:

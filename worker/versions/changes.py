@@ -76,7 +76,7 @@ def changes_since(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) ->
     if snapshot.erasing or (snapshot.removal and count_rows(removed)):
         cost.data_passes += bool(parent.predictor.encoder.state_dict())
         reading = Reading(attempt, snapshot.in_force(), attempt.progress_within(0.02, 0.05), "Reading the examples")
-        if not encoder_fits(parent.predictor.encoder, reading):
+        if not encoder_fits(parent.predictor.encoder, reading, unscaled=snapshot.imported):
             raise Unadaptable("the units of its columns do not match the remaining examples")
     dataset = update_digest(snapshot.secret, tip.dataset_digest, added, removed)
     return Changes(parent, memory, added, removed, dataset, cost)

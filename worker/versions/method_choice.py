@@ -21,7 +21,6 @@ from core.kprior import Cost, Result, Task, adapt
 from core.kprior.adaptation.network import certificate_from_audit
 from core.kprior.adaptation.survey import Survey, survey_change
 from core.kprior.certificate.audit import Audit
-from core.kprior.model.encoders import TableEncoder
 from core.kprior.model.spec import is_network
 from core.kprior.solvers import Watch
 from core.kprior.solvers.budget import warm_visits
@@ -94,19 +93,18 @@ def next_version(attempt: JobAttempt, snapshot: ModelSnapshot) -> VersionDraft:
 
 def retrain_instead(attempt: JobAttempt, snapshot: ModelSnapshot, why: str, spent: Cost) -> VersionDraft:
     """Train from scratch because the adaptation failed, for the reason `why` and at the cost `spent`."""
-    if snapshot.erasing:
+    if snapshot.erasing and not is_network(snapshot.spec["architecture"]):
         why = "the adaptation could not remove the erased data"  # details could reveal something
     log.info("adaptation_rejected", job=attempt.job_id, reason=why)
-    units = find_units(snapshot)
-    encoder = units.predictor.encoder if units is not None else None
-    if snapshot.erasing and not (isinstance(encoder, TableEncoder) and encoder.is_plain):
-        units = None  # they may depend on erased data
-    draft = train_draft(attempt, snapshot, attempt.progress_within(0.5, 0.9), encoder_of=units)
+    draft = train_draft(attempt, snapshot, attempt.progress_within(0.5, 0.9), encoder_of=find_units(snapshot))
     return replace(draft, cost=spent + draft.cost, why=why)
 
 
 def next_network(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) -> VersionDraft:
     """The draft of the cheapest method whose result passes its audit."""
+    if snapshot.erasing and snapshot.policy.erasure.retrain:
+        # an adapted version would depend on the erased data, and so would the record of what was tried
+        return retrain_instead(attempt, snapshot, "the policy asks for it", Cost())
     try:
         trials = NetworkTrials.of(attempt, snapshot, tip)
     except Unadaptable as error:

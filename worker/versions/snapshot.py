@@ -20,7 +20,7 @@ from core.models.engine_options import memory_policy, removal_promise, solver_op
 from core.models.policy import Policy, policy_of
 from core.models.training import training_of
 from core.tables.models import Model
-from core.tables.versions import Version
+from core.tables.versions import FIRST, Version
 from core.versions.erased_examples import made_after_request, open_parts
 from core.versions.queries import tip_of
 from worker.attempt import Progress
@@ -80,6 +80,13 @@ class ModelSnapshot:
     @property
     def secret(self) -> bytes:
         return self.context.settings.secret
+
+    @cached_property
+    def imported(self) -> bool:
+        """Whether the model began with imported weights, whose columns may be unscaled."""
+        with self.context.database.read() as session:
+            first = session.get(Version, (self.model_id, FIRST))
+        return first is not None and first.method == "imported"
 
     def in_force(self) -> passes.Pass:
         """All training examples."""

@@ -26,9 +26,12 @@ def lacks_units(state: State) -> bool:
 
 def find_units(snapshot: ModelSnapshot) -> State | None:
     """The tip, if a training from scratch should keep its units, so that the penalty means the same; None if the units
-    should be measured anew."""
+    should be measured anew: those of a tip that was trained on erased data may depend on it."""
     current = snapshot.load_or_none(snapshot.tip)
     if current is None or not snapshot.has_schema_of(current):
+        return None
+    encoder = current.predictor.encoder
+    if snapshot.erasing and not (snapshot.imported and isinstance(encoder, TableEncoder) and encoder.is_plain):
         return None
     with snapshot.context.database.read() as session:
         has_new_columns = session.get_one(Model, snapshot.model_id).layout_position > 0

@@ -72,6 +72,8 @@ class Survey:
     """Keys of retained rows that are set aside as unseen rows."""
     tilt: Tensor | None
     """Correction of the old network's outputs for the changed class frequencies."""
+    lost: Tensor | None
+    """(K,) which classes have no remaining row; None if there are no classes."""
     seed: int
     draw: Draw
     cost: Cost
@@ -168,19 +170,16 @@ def survey_change(
             ),
             reserved,
             tilt_of(old.family, kept, class_counts(old, removed)),
+            None if kept is None or came is None else kept + came == 0,
             seed,
             draw,
             cost,
         )
-        lost = None if kept is None or came is None else kept + came == 0
-        return add_judgement(survey, lost, training, watch) if removed is not None and len(unseen) else survey
+        return add_judgement(survey, training, watch) if removed is not None and len(unseen) else survey
 
 
-def add_judgement(survey: Survey, lost: Tensor | None, training: Training, watch: Watch | None) -> Survey:
-    """The survey with the losses of a judge: a network that is trained briefly on retained and added rows only.
-
-    `lost` says which classes have no remaining row.
-    """
+def add_judgement(survey: Survey, training: Training, watch: Watch | None) -> Survey:
+    """The survey with the losses of a judge: a network that is trained briefly on retained and added rows only."""
     judge = Predictor(survey.predictor.spec, training.seed + 1, survey.predictor.device)
     cost, yardstick = survey.cost, survey.yardstick
     judge.encoder.load_state_dict(survey.predictor.encoder.state_dict())
@@ -202,7 +201,7 @@ def add_judgement(survey: Survey, lost: Tensor | None, training: Training, watch
         for _ in range(JUDGE_ROUNDS):
             w = descend(w, step_loss, steps, cost, cooling=Cooling(rate, 0.5), watch=watch).w
             cost.forward_passes += len(unseen) + len(survey.removed)
-            judgement = Judgement.of(judge, w, survey.removed, unseen, before, lost)
+            judgement = Judgement.of(judge, w, survey.removed, unseen, before, survey.lost)
             if judgement.is_fit(yardstick.before):
                 break
     return replace(survey, yardstick=replace(yardstick, judgement=judgement))
