@@ -93,9 +93,7 @@ def audit_case(case: Case, given: Images, seed: int) -> Iterator[tuple[str, str]
     """Each candidate of a case and the audit's objection."""
     base = train(case.spec, [case.rows], training=replace(case.training, seed=seed))
     draw, training = draw_from(case.kept), Training(seed=seed)
-    survey = survey_change(
-        base.state, [RemoveData([case.gone])], draw, training=training, holdout=[given.holdout]
-    )
+    survey = survey_change(base.state, [RemoveData([case.gone])], draw, training=training, holdout=[given.holdout])
     for name, w in candidates(case, base.state, survey, base.memory, seed):
         yield name, survey.yardstick.measure(base.state.predictor, w, survey.cost).objection
 

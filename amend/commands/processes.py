@@ -77,6 +77,23 @@ def demo(
     raise typer.Exit(run(figure, keep, show))
 
 
+def prove(
+    folder: Annotated[Path, typer.Option("--report", help="Folder for the report.")] = Path("amend-twins"),
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the random history.")] = 0,
+    events: Annotated[int, typer.Option("--events", min=1, help="Number of random events for each model.")] = 9,
+) -> None:
+    """Run two services whose erased examples differ through the same history, and compare everything they store.
+
+    Exits with status 1 if anything differs that is not in the declared list of exceptions. Takes about ten minutes.
+
+    Example: amend prove --seed 7 --report twins
+    """
+    require_server()
+    from amend.prove.run import run
+
+    raise typer.Exit(run(folder, seed, events))
+
+
 def service() -> None:
     """Run the REST service until Ctrl-C. Settings are environment variables such as AMEND_PORT, AMEND_DATABASE_URL.
 

@@ -16,39 +16,52 @@ class Exempt:
 
 EXCEPTIONS = (
     Exempt(
-        "logs and broker",
-        r"^files/(logs/|broker/|up\.log|up\.lock|.*\.alive|.*\.pid)",
-        "Logs record times and process ids; the broker's files contain messages with random ids. Neither contains "
-        "examples or figures.",
+        "logs, broker and process files",
+        r"^files/(logs/|broker/|up\.log|up\.lock|.*\.alive|.*\.log$)",
+        "Logs record times and process ids; the broker's files contain messages with random ids. They contain neither "
+        "examples nor figures.",
     ),
     Exempt(
         "random ids and keys",
-        r"^files/(admin\.key|mlflow\.key|secret|artifacts/database/)|^database/keys/.*/digest|request_id(/value)?$"
-        r"|^rest//v1/keys|^database/metadata/store/|^database/webhooks/.*/secret|/model_uuid$|_uuid$"
-        r"|/MLmodel/.*/(model_uuid|utc_time_created)",
+        r"^files/(admin\.key|mlflow\.key|secret\.key|artifacts/database)|^database/keys/.*/digest|^rest//v1/keys"
+        r"|request_id(,.*/value)?$|^database/metadata/store/|_uuid$|^database/webhooks/.*/secret/"
+        r"|/MLmodel/\d+$",
         "Keys, request ids, MLflow's ids and the identity of the store are random.",
     ),
     Exempt(
         "receipts",
         r"receipts?/|/receipt(/|\?|$)|^database/erasure_parts/.*/report/|^database/erasures/.*/token$"
-        r"|^rest//v1/erasures.*/models/\d+/bound$",
-        "A receipt contains a keyed hash of the person and describes the version that replaced the old one at its time, "
-        "which may have been trained on people who were erased later.",
+        r"|^rest//v1/erasures.*/models/\d+/bound$|^files/artifacts/receipts",
+        "A receipt contains a keyed hash of the person and describes the version that replaced the old one at its "
+        "time. That version may have been trained on people who were erased later, and is then purged itself.",
     ),
     Exempt(
         "times",
-        r"(_at|/at|/seconds|_time|_timestamp|_timestamp_ms|/timestamp|_until|/speedup)$|(cost|_cost)/seconds"
-        r"|seconds_total|/speedup[,/ ]",
-        "Times and durations, and ratios of durations.",
+        r"(_at|/at|/seconds|_time|_timestamp|_timestamp_ms|/timestamp|_until|/speedup)$|cost/seconds|/speedup[,/ ]"
+        r"|cost_(against_retrain|of_versions)\.svg|/comparison\.html/|^rest//metrics\?|^rest//(healthz|readyz)",
+        "Times, durations, ratios of durations, charts of durations and the page that embeds them, and counters of "
+        "requests. The other figures of that page are in the table `comparisons`, which is compared.",
     ),
     Exempt(
         "rounded quality windows",
-        r"^database/quality_windows/\d+ \(rounded\)/metrics/|^rest//v1/models/[^/]+/quality\?.*/(champion|frozen|baseline|challenger)/",
-        "Rounded so coarsely that no single example can be inferred.",
+        r"^database/quality_windows/.* \(rounded\)/metrics/"
+        r"|^rest//v1/models/[^/]+/quality\?.*/(champion|frozen|baseline|challenger)/",
+        "Metrics of examples when they arrived, rounded so coarsely that no single example can be inferred. The "
+        "database rows of windows that do not depend on an erased example are compared.",
     ),
     Exempt(
         "rounded figures of purged versions in MLflow",
-        r"^mlflow/(metrics|latest_metrics|logged_model_metrics)/.* \(purged version\)/|^mlflow/params/memory_\w+,.*\(purged version\)/",
-        "MLflow cannot delete metrics. They are rounded before they are published.",
+        r"^mlflow/(metrics|latest_metrics|logged_model_metrics)/(.* \(purged version\)/|#$)"
+        r"|^mlflow/params/memory_\w+,.* \(purged version\)/|^mlflow/(tags|model_versions)/.* \(purged version\)/"
+        r"|^mlflow/(params|tags)/#$",
+        "MLflow cannot delete metrics, parameters and descriptions. Figures are rounded before they are published.",
+    ),
+    Exempt(
+        "decisions about purged versions",
+        r" \(purged version\)/(kind|method|parent|previous|message|from_position|name|by|#)$|/(parent|previous)$"
+        r"|^database/promotions/(#$|.*/id$|.* \(purged version\)/)|^database/sqlite_sequence/|/promotions\?"
+        r"|^mlflow/(params|runs|model_version_tags|logged_model_tags|logged_models)/.* \(purged version\)/",
+        "Which method made a version and whether it was promoted was decided while the erased examples were there. The "
+        "history of these decisions is kept; their figures are not.",
     ),
 )

@@ -1,7 +1,7 @@
 """Everything that a service stores and returns, as a flat mapping from a place to a value.
 
 Random ids, addresses and paths are replaced by names that both twins share: the third job of one twin is compared with
-the third job of the other.
+the third job of the other. Durations and dates in texts are replaced, too.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from amend.prove.twin import Twin, connect
 
 Readout = dict[str, Any]
 """A value (text, number, bool or None) for every place, such as `database/versions/2,3/method`."""
+Leaves = Iterator[tuple[str, Any]]
 
 LABELLED = (
     ("jobs", "id", "created_at"),
@@ -32,78 +33,143 @@ LABELLED = (
     ("workers", "name", "name"),
 )
 """Random ids of the database: table, column, order of creation."""
+RUN_ORDER = "experiment_id, start_time, name"
 LABELLED_IN_MLFLOW = (
-    ("runs", "run_uuid", "experiment_id, start_time, name"),
+    ("runs", "run_uuid", RUN_ORDER),
     ("logged_models", "model_id", "creation_timestamp_ms, name"),
     ("datasets", "dataset_uuid", "experiment_id, name, json_extract(dataset_profile, '$.position')"),
-    ("inputs", "input_uuid", "(SELECT experiment_id || start_time || name FROM runs WHERE run_uuid = destination_id), "
-     "destination_type, source_type"),
+    (
+        "inputs JOIN runs ON run_uuid = destination_id",
+        "input_uuid",
+        f"{RUN_ORDER}, destination_type, inputs.source_type",
+    ),
 )
-METRIC_TABLES = {
+KEYS = {
     "metrics": ("run_uuid", "key", "step"),
     "latest_metrics": ("run_uuid", "key"),
     "logged_model_metrics": ("run_id", "model_id", "metric_name", "metric_step"),
+    "promotions": ("model_id", "version"),
 }
-"""Tables of metrics in MLflow, and the columns that identify a metric; the primary keys contain times and values."""
-JSON_STARTS = ("{", "[")
-TEXT_LIMIT = 2**20
+"""Columns that identify a row, where the primary key contains times or values, or counts rows."""
+TEXT_BYTES = 2**20
+"""Larger files, and files that are not UTF-8, are compared by their hashes."""
+TIMES = re.compile(
+    r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d+)?)?( UTC|Z)?|\b\d[\d.,]*(e-?\d+)? (ns|us|ms|s|min|h)\b"
+    r"|\b\d[\d.,]* times( as (long|fast))?|\b\d[\d.,]* x\b"
+)
+"""Dates, durations and ratios of durations in texts."""
 
 
-def read_everything(twin: Twin) -> tuple[Readout, dict[str, str]]:
-    """REST responses, databases and files of a service that is idle; and the names given to random ids."""
-    labels = find_labels(twin)
-    found: Readout = {}
-    for place, body in responses(twin, labels):
-        found.update(flatten(f"rest/{place}", body))
-    for index, (step, response) in enumerate(twin.responses):
-        found.update(flatten(f"history/{index} {step.method}/status", response.status_code))
-    found.update(read_database("database", twin.home / "amend.db", set()))
-    if (twin.home / "mlflow/mlflow.db").exists():
-        found.update(read_database("mlflow", twin.home / "mlflow/mlflow.db", purged_metrics(twin.home)))
-    found.update(read_files(twin.home))
-    return rename(found, labels), labels
+class Reader:
+    """Reads a service that is idle."""
 
+    def __init__(self, twin: Twin) -> None:
+        self.twin, self.home = twin, twin.home
+        self.labels = {str(twin.home): "HOME", **{url: f"URL{i}" for i, url in enumerate(twin.urls)}}
+        self.labels |= {f":{url.rpartition(':')[2]}": f":PORT{i}" for i, url in enumerate(twin.urls)}
+        with closing(connect(twin.home / "amend.db")) as connection:
+            self.add_labels(connection, LABELLED)
+            self.models = dict(connection.execute("SELECT id, name FROM models").fetchall())
+            rows = connection.execute("SELECT model_id, number, mlflow FROM versions WHERE state = 'purged'").fetchall()
+        self.purged = {(self.models[model], number) for model, number, _ in rows}
+        """Names and version numbers of purged versions."""
+        self.purged_runs = {json.loads(text).get("run_id") for *_, text in rows if text}
+        self.timelines: dict[str, str] = {}
+        """MLflow's runs whose steps are versions, and their models."""
+        self.mlflow = twin.home / "mlflow" / "mlflow.db"
+        if self.mlflow.exists():
+            with closing(connect(self.mlflow)) as connection:
+                self.add_labels(connection, LABELLED_IN_MLFLOW)
+                lines = "SELECT run_uuid FROM tags WHERE key = 'amend.line'"
+                query = f"SELECT run_uuid, value FROM tags WHERE key = 'amend.model' AND run_uuid IN ({lines})"  # noqa: S608
+                self.timelines = dict(connection.execute(query).fetchall())
 
-def find_labels(twin: Twin) -> dict[str, str]:
-    """The shared name of each random id, address and path."""
-    labels = {str(twin.home): "HOME", **{url: f"URL{i}" for i, url in enumerate(twin.urls)}}
-    labels |= {f":{url.rpartition(':')[2]}": f":PORT{i}" for i, url in enumerate(twin.urls)}
-    for file, queries in (("amend.db", LABELLED), ("mlflow/mlflow.db", LABELLED_IN_MLFLOW)):
-        if not (twin.home / file).exists():
-            continue
-        with closing(connect(twin.home / file)) as connection:
-            for table, column, order in queries:
-                rows = connection.execute(f"SELECT DISTINCT {column} FROM {table} ORDER BY {order}").fetchall()  # noqa: S608
-                labels |= {str(value): f"<{table} {i + 1}>" for i, (value,) in enumerate(rows)}
-    return labels
+    def add_labels(self, connection: sqlite3.Connection, queries: tuple[tuple[str, str, str], ...]) -> None:
+        for table, column, order in queries:
+            rows = connection.execute(f"SELECT {column} FROM {table} ORDER BY {order}").fetchall()  # noqa: S608
+            values = dict.fromkeys(str(value) for (value,) in rows)
+            self.labels |= {value: f"<{table.split()[0]} {i + 1}>" for i, value in enumerate(values)}
 
+    def read(self) -> Readout:
+        """REST responses, databases and files."""
+        found: Readout = {}
+        for place, body in responses(self.twin, self.labels):
+            found.update(self.flatten(f"rest/{place}", body))
+        for index, (step, response) in enumerate(self.twin.responses):
+            found[f"history/{index} {step.method}/status"] = response.status_code
+        found.update(self.read_database("database", self.home / "amend.db"))
+        if self.mlflow.exists():
+            found.update(self.read_database("mlflow", self.mlflow))
+        found.update(self.read_files())
+        return self.rename(found)
 
-def rename(found: Readout, labels: dict[str, str]) -> Readout:
-    """Replace random ids in places and values; the longest first, since an address contains a port."""
-    pattern = re.compile("|".join(re.escape(old) for old in sorted(labels, key=len, reverse=True)))
+    def rename(self, found: Readout) -> Readout:
+        """Replace random ids in places and values; the longest first, since an address contains a port."""
+        pattern = re.compile("|".join(re.escape(old) for old in sorted(self.labels, key=len, reverse=True)))
 
-    def shared(value: Any) -> Any:
-        return pattern.sub(lambda match: labels[match[0]], value) if isinstance(value, str) else value
+        def shared(value: Any) -> Any:
+            if not isinstance(value, str):
+                return value
+            return TIMES.sub("(time)", pattern.sub(lambda match: self.labels[match[0]], value))
 
-    return {shared(place): shared(value) for place, value in found.items()}
+        return {pattern.sub(lambda match: self.labels[match[0]], place): shared(v) for place, v in found.items()}
 
+    def flatten(self, place: str, value: Any) -> Leaves:
+        """The leaves of a JSON value. Text that is JSON is parsed, so that each of its numbers is compared."""
+        if isinstance(value, dict):
+            place += self.mark(value)
+            yield f"{place}/#", len(value)
+            for name, item in value.items():
+                yield from self.flatten(f"{place}/{name}", item)
+        elif isinstance(value, list):
+            yield f"{place}/#", len(value)
+            for index, item in enumerate(value):
+                yield from self.flatten(f"{place}/{index}", item)
+        elif isinstance(value, str) and value.startswith(("{", "[")) and (parsed := parse(value)) is not None:
+            yield from self.flatten(place, parsed)
+        elif isinstance(value, bytes):
+            yield f"{place}/bytes", f"{len(value)} bytes, sha256 {hashlib.sha256(value).hexdigest()}"
+        else:
+            yield place, value
 
-def flatten(place: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """The leaves of a JSON value. Text that is JSON is parsed, so that each of its numbers is compared."""
-    if isinstance(value, dict):
-        yield f"{place}/#", len(value)
-        for name, item in value.items():
-            yield from flatten(f"{place}/{name}", item)
-    elif isinstance(value, list):
-        yield f"{place}/#", len(value)
-        for index, item in enumerate(value):
-            yield from flatten(f"{place}/{index}", item)
-    elif isinstance(value, str) and value.startswith(JSON_STARTS) and (parsed := parse(value)) is not None:
-        yield from flatten(place, parsed)
-    elif isinstance(value, bytes):
-        yield f"{place}/bytes", describe_bytes(value)
-    else:
-        yield place, value
+    def mark(self, row: Mapping[str, Any]) -> str:
+        """A mark on what is about a purged version, and on windows of which only rounded metrics are left."""
+        if row.get("rounded"):
+            return " (rounded)"
+        run = row.get("run_uuid") or row.get("run_id")
+        step = row.get("step", row.get("metric_step"))
+        model = (
+            row.get("model") or self.models.get(row.get("model_id")) or self.timelines.get(str(run)) or row.get("name")
+        )
+        number = row.get("version", step if run in self.timelines else row.get("number"))
+        gone = run in self.purged_runs or (model, number) in self.purged or row.get("state") == "purged"
+        return " (purged version)" if gone else ""
+
+    def read_database(self, name: str, file: Path) -> Leaves:
+        """Every column of every row of every table, by key."""
+        with closing(connect(file)) as connection:
+            connection.row_factory = sqlite3.Row
+            tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").fetchall()
+            for (table,) in tables:
+                columns = connection.execute(f"PRAGMA table_info('{table}')").fetchall()
+                keys = KEYS.get(table) or [column["name"] for column in columns if column["pk"]]
+                rows = connection.execute(f"SELECT * FROM '{table}'").fetchall()  # noqa: S608
+                yield f"{name}/{table}/#", len(rows)
+                for index, row in enumerate(rows):
+                    key = ",".join(readable(row[column]) for column in keys) or str(index)
+                    yield from self.flatten(f"{name}/{table}/{key}", dict(row))
+
+    def read_files(self) -> Leaves:
+        """Every file that is not a database; text line by line, so that ids in it can be replaced."""
+        for file in sorted(self.home.rglob("*")):
+            if not file.is_file() or ".db" in file.suffix:
+                continue
+            place, data = f"files/{file.relative_to(self.home)}", file.read_bytes()
+            text = as_text(data)
+            if text is None:
+                yield from self.flatten(place, data)
+            else:
+                yield from self.flatten(place, text if parse(text) is not None else text.splitlines())
 
 
 def parse(text: str) -> Any:
@@ -113,71 +179,15 @@ def parse(text: str) -> Any:
         return None
 
 
-def describe_bytes(data: bytes) -> str:
-    return f"{len(data)} bytes, sha256 {hashlib.sha256(data).hexdigest()}"
-
-
-def purged_metrics(home: Path) -> set[tuple[str, int | None]]:
-    """MLflow's runs of purged versions, each with None; and its timelines, each with the numbers of purged versions."""
-    with closing(connect(home / "amend.db")) as connection:
-        purged = connection.execute(
-            "SELECT models.name, number, mlflow FROM versions JOIN models ON models.id = model_id WHERE state = 'purged'"
-        ).fetchall()
-    with closing(connect(home / "mlflow/mlflow.db")) as connection:
-        lines = connection.execute(
-            "SELECT run_uuid, value FROM tags WHERE key = 'amend.model' AND run_uuid IN "
-            "(SELECT run_uuid FROM tags WHERE key = 'amend.line')"
-        ).fetchall()
-    found: set[tuple[str, int | None]] = {
-        (place["run_id"], None) for *_, text in purged if text and (place := json.loads(text)).get("run_id")
-    }
-    return found | {(run, number) for run, model in lines for name, number, _ in purged if name == model}
-
-
-def read_database(name: str, file: Path, purged: set[tuple[str, int | None]]) -> Iterator[tuple[str, Any]]:
-    """Every column of every row of every table, by primary key. Rows that contain only rounded figures say so."""
-    with closing(connect(file)) as connection:
-        connection.row_factory = sqlite3.Row
-        tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").fetchall()
-        for (table,) in tables:
-            keys = METRIC_TABLES.get(table) or [
-                row["name"] for row in connection.execute(f"PRAGMA table_info('{table}')") if row["pk"]
-            ]
-            rows = connection.execute(f"SELECT * FROM '{table}'").fetchall()  # noqa: S608
-            yield f"{name}/{table}/#", len(rows)
-            for index, row in enumerate(rows):
-                key = ",".join(readable(row[column]) for column in keys) or str(index)
-                for column in row.keys():  # noqa: SIM118
-                    yield from flatten(f"{name}/{table}/{key}{rounded(table, row, purged)}/{column}", row[column])
-
-
-def rounded(table: str, row: sqlite3.Row, purged: set[tuple[str, int | None]]) -> str:
-    """A mark on rows of which only rounded figures are left."""
-    names = row.keys()
-    if "rounded" in names:
-        return " (rounded)" if row["rounded"] else ""
-    run = row["run_uuid"] if "run_uuid" in names else row["run_id"] if "run_id" in names else None
-    step = row["step"] if "step" in names else row["metric_step"] if "metric_step" in names else None
-    return " (purged version)" if {(run, None), (run, step)} & purged else ""
+def as_text(data: bytes) -> str | None:
+    """The text of a file; None if it is large or not text."""
+    if len(data) > TEXT_BYTES or b"\0" in data:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def readable(value: Any) -> str:
     return value.hex() if isinstance(value, bytes) else str(value)
-
-
-def read_files(home: Path) -> Iterator[tuple[str, Any]]:
-    """Every file that is not a database; text line by line, so that ids in it can be replaced."""
-    for file in sorted(home.rglob("*")):
-        if not file.is_file() or file.suffix == ".db" or file.name.endswith((".db-wal", ".db-shm")):
-            continue
-        place, data = f"files/{file.relative_to(home)}", file.read_bytes()
-        try:
-            text = data.decode() if len(data) < TEXT_LIMIT and b"\0" not in data else None
-        except UnicodeDecodeError:
-            text = None
-        if text is None:
-            yield f"{place}/bytes", describe_bytes(data)
-        elif (parsed := parse(text)) is not None:
-            yield from flatten(place, parsed)
-        else:
-            yield from flatten(place, text.splitlines())

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sqlite3
 import time
-from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 
@@ -33,6 +34,8 @@ class Twin:
         headers = {"Authorization": f"Bearer {key}"}
         self.http = httpx.Client(base_url=url, headers=headers, timeout=STEP_SECONDS, verify=False, trust_env=False)
         self.responses: list[tuple[Step, httpx.Response]] = []
+        self.traces: list[str] = []
+        """Files in which `find_traces` found something at the end."""
 
     def perform(self, step: Step) -> None:
         response = self.http.request(step.method, step.path, json=step.body)
@@ -73,9 +76,16 @@ class Twin:
         with closing(connect(self.home / "amend.db")) as connection:
             return int(connection.execute(UNFINISHED).fetchone()[0])
 
-    def run(self, steps: Iterable[Step]) -> None:
-        for step in steps:
-            self.perform(step)
+    def erased_names(self) -> set[bytes]:
+        """Ids and subjects that only examples of erased people had: they begin with the twin's name."""
+        texts = (json.dumps(step.body) for step, _ in self.responses if step.body)
+        return {name.encode() for text in texts for name in re.findall(rf'"({self.name}-[^"]+)"', text)}
+
+    def find_traces(self) -> list[str]:
+        """Files that still contain the id or the subject of an erased example."""
+        names = re.compile(b"|".join(re.escape(name) for name in self.erased_names()) or b"(?!)")
+        files = (file for file in sorted(self.home.rglob("*")) if file.is_file())
+        return [str(file.relative_to(self.home)) for file in files if names.search(file.read_bytes())]
 
 
 def connect(file: Path) -> sqlite3.Connection:

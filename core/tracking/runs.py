@@ -180,7 +180,11 @@ def metrics_at(
     The step is not the position, because several versions may have the same one.
     """
     when, step = milliseconds(version.created_at), version.number
-    of = {} if model_id is None else {"model_id": model_id, "dataset_name": dataset, "dataset_digest": dataset_digest(version)}
+    of = (
+        {}
+        if model_id is None
+        else {"model_id": model_id, "dataset_name": dataset, "dataset_digest": dataset_digest(version)}
+    )
     return [Metric(name, float(value), when, step, **of) for name, value in metrics.items() if finite(value)]
 
 
