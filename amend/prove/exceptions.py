@@ -31,7 +31,7 @@ EXCEPTIONS = (
     Exempt(
         "receipts",
         r"receipts?/|/receipt(/|\?|$)|^database/erasure_parts/.*/report/|^database/erasures/.*/token$"
-        r"|^rest//v1/erasures.*/models/\d+/bound$|^files/artifacts/receipts",
+        r"|^rest//v1/erasures.*/models/\d+[^/]*/bound$|^files/artifacts/receipts",
         "A receipt contains a keyed hash of the person and describes the version that replaced the old one at its "
         "time. That version may have been trained on people who were erased later, and is then purged itself.",
     ),

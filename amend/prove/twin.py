@@ -13,13 +13,14 @@ import httpx
 
 from amend.prove.history import Step
 
-STEP_SECONDS = 300.0
+STEP_SECONDS = 180.0
 POLL_SECONDS = 0.05
 UNFINISHED = (
     "SELECT (SELECT count(*) FROM jobs WHERE state IN ('queued', 'running')) + (SELECT count(*) FROM outbox) "
-    "+ (SELECT count(*) FROM tracking_events) + (SELECT count(*) FROM metadata WHERE name = 'vacuum_due')"
+    "+ (SELECT count(*) FROM metadata WHERE name = 'vacuum_due')"
 )
 """What must be zero before the next step: with work under way, the order of jobs would depend on the machine."""
+UNPUBLISHED = "SELECT count(*) FROM tracking_events"
 
 
 class StepFailed(Exception):
@@ -74,7 +75,8 @@ class Twin:
 
     def unfinished(self) -> int:
         with closing(connect(self.home / "amend.db")) as connection:
-            return int(connection.execute(UNFINISHED).fetchone()[0])
+            queries = [UNFINISHED, UNPUBLISHED] if (self.home / "mlflow").exists() else [UNFINISHED]
+            return sum(int(connection.execute(query).fetchone()[0]) for query in queries)
 
     def erased_names(self) -> set[bytes]:
         """Ids and subjects that only examples of erased people had: they begin with the twin's name."""

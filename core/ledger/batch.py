@@ -94,12 +94,16 @@ class Batch:
         return filled if any(source is not None for source in filled) else None
 
     @cached_property
-    def stored_weights(self) -> NDArray[np.float64] | None:
-        """The weights to store; None if all are 1."""
+    def stored_weights(self) -> list[float | None] | None:
+        """The weights to store; None if all are 1.
+
+        A weight of 1 is stored as null, also next to others: a row must not show whether another one, which may have
+        been erased since, had a weight.
+        """
         if self.weights is None:
             return None
-        weights = np.where(np.isnan(self.weights), 1.0, self.weights)
-        return weights if (weights != 1).any() else None
+        weights = [None if weight == 1 or math.isnan(weight) else weight for weight in self.weights.tolist()]
+        return weights if any(weight is not None for weight in weights) else None
 
     def weights_or(self, defaults: Sequence[float | None]) -> list[float]:
         """The weight of each example; its default where none was given, and 1 where the default is None, too."""

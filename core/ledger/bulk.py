@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from itertools import repeat
+from struct import pack
 from typing import Any, cast
 
 import numpy as np
@@ -26,13 +27,13 @@ from core.ledger.batch import Batch
 Parameters = Mapping[str, int | float | str | bytes | datetime | Sequence[int] | None]
 """Parameters of a statement, by name."""
 COLUMNS = "model_id, position, holdout, y, x, id, subject"
-"""The columns of a batch whose weights are all 1; otherwise `weight` precedes them."""
+"""The columns of every batch; `weight`, `time` and `source` follow if the batch has any."""
 SIGNATURE = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 NULL = b"\xff\xff\xff\xff"
 END = b"\xff\xff"
 POSTGRES_EPOCH = np.datetime64("2000-01-01", "us")
 """PostgreSQL sends a time as microseconds since then."""
-TIME_SIZE = (8).to_bytes(4, "big")
+WEIGHT_SIZE = TIME_SIZE = (8).to_bytes(4, "big")
 COPY_ROWS = 2048
 """Rows encoded at a time."""
 
@@ -43,15 +44,16 @@ def insert(session: Session, model_id: int, first: int, batch: Batch, holdout: N
     driver: Any = connection.connection.driver_connection
     with sqlalchemy_errors(connection):
         if connection.dialect.name == "sqlite":
-            weights = batch.stored_weights
             ours = (repeat(model_id, len(batch)), range(first, first + len(batch)), holdout.tolist())
             theirs: list[Sequence[Any]] = [batch.y.tolist(), batch.features, batch.ids.to_pylist(), batch.subjects]
+            if batch.stored_weights is not None:
+                theirs.append(batch.stored_weights)
             if batch.times is not None:  # as SQLAlchemy writes a time there
                 theirs.append([time and time.isoformat(" ", "microseconds") for time in batch.times.tolist()])
             if batch.sources is not None:
                 theirs.append(batch.sources)
-            rows = zip(*([] if weights is None else [weights.tolist()]), *ours, *theirs, strict=True)
-            placeholders = ", ".join("?" * (len(ours) + len(theirs) + (weights is not None)))
+            rows = zip(*ours, *theirs, strict=True)
+            placeholders = ", ".join("?" * (len(ours) + len(theirs)))
             driver.executemany(f"INSERT INTO examples ({columns_of(batch)}) VALUES ({placeholders})", rows)
         else:
             with driver.cursor() as cursor, cursor.copy(copy_of(batch)) as copy:
@@ -61,8 +63,7 @@ def insert(session: Session, model_id: int, first: int, batch: Batch, holdout: N
 def columns_of(batch: Batch) -> str:
     """The columns that a batch fills. Weights that are all 1 are neither sent nor stored."""
     given = {"weight": batch.stored_weights, "time": batch.times, "source": batch.sources}
-    before, *after = [name if column is not None else "" for name, column in given.items()]
-    return ", ".join(filter(None, [before, COLUMNS, *after]))
+    return ", ".join([COLUMNS, *(name for name, column in given.items() if column is not None)])
 
 
 def copy_of(batch: Batch) -> str:
@@ -123,16 +124,14 @@ def write_rows(write: Callable[[Any], None], chunks: Iterable[CopyChunk], first:
 
 def lay_out_chunk(model_id: int, batch: Batch, holdout: NDArray[np.bool_], which: slice) -> CopyChunk:
     """Encode rows. Fields of fixed size come first and are laid out for all rows at once; Arrow appends the others."""
-    size, weights = batch.x.shape[1] * batch.x.itemsize, batch.stored_weights
+    size = batch.x.shape[1] * batch.x.itemsize
     y, ids = batch.y[which], batch.ids[which].cast(pa.binary())
     optional = optional_fields(batch, which)
-    kind, sizes = row_dtype(size, weights is not None, len(optional))
+    kind, sizes = row_dtype(size, len(optional))
     rows = np.empty(len(y), kind)
     for name, value in sizes.items():
         rows[name] = value
     rows["model_id"], rows["holdout"], rows["y"] = model_id, holdout[which], y
-    if weights is not None:
-        rows["weight"] = weights[which]
     rows["x"] = batch.x[which].view(f"V{size}")[:, 0]
     rows["size of id"] = pc.binary_length(ids)
     ends = np.arange(0, (len(rows) + 1) * rows.itemsize, rows.itemsize, dtype=np.int32)
@@ -145,13 +144,12 @@ def lay_out_chunk(model_id: int, batch: Batch, holdout: NDArray[np.bool_], which
 
 
 @lru_cache
-def row_dtype(size: int, weighted: bool, optional: int) -> tuple[np.dtype[np.void], dict[str, int]]:
+def row_dtype(size: int, optional: int) -> tuple[np.dtype[np.void], dict[str, int]]:
     """The dtype of the start of a row whose x has `size` bytes, and the values that are the same in all rows.
 
     The id, the subject and `optional` more fields, whose sizes differ, follow.
     """
-    fields = [("weight", ">f8")] if weighted else []
-    fields += [("model_id", ">i4"), ("position", ">i8"), ("holdout", "u1"), ("y", ">f8"), ("x", f"V{size}")]
+    fields = [("model_id", ">i4"), ("position", ">i8"), ("holdout", "u1"), ("y", ">f8"), ("x", f"V{size}")]
     sized = [part for name, kind in fields for part in ((f"size of {name}", ">i4"), (name, kind))]
     same = {f"size of {name}": np.dtype(kind).itemsize for name, kind in fields}
     return np.dtype([("fields", ">i2"), *sized, ("size of id", ">i4")]), {"fields": len(fields) + 2 + optional, **same}
@@ -166,8 +164,11 @@ def subject_fields(batch: Batch, which: slice) -> pa.Scalar | pa.Array:
 
 
 def optional_fields(batch: Batch, which: slice) -> list[pa.Array]:
-    """The fields of times and sources, each with its size, if the batch has any."""
+    """The fields of weights, times and sources, each with its size, if the batch has any."""
     fields = []
+    if batch.stored_weights is not None:
+        weights = batch.stored_weights[which]
+        fields.append(pa.array([NULL if w is None else WEIGHT_SIZE + pack(">d", w) for w in weights], pa.binary()))
     if batch.times is not None:
         since = (batch.times[which] - POSTGRES_EPOCH).astype(np.int64).astype(">i8").tobytes()
         given = enumerate((~np.isnat(batch.times[which])).tolist())

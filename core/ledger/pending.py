@@ -57,7 +57,7 @@ def store(session: Session, model_id: int, batch: Batch, holdout: NDArray[np.boo
             "id": id_,
             "subject": batch.subjects[i],
             "holdout": bool(holdout[i]),
-            "weight": None if weights is None else float(weights[i]),
+            "weight": None if weights is None else weights[i],
             "time": None if batch.times is None else to_moment(batch.times[i]),
             "source": None if batch.sources is None else batch.sources[i],
             "layout_position": batch.layout_position,

@@ -106,7 +106,7 @@ class Lineage:
 
     @staticmethod
     def cost_of(version: Version, what: CostName) -> float:
-        """The cost of a version. Counts are rounded, because exact ones depend on every example and MLflow keeps them."""
+        """The cost of a version. Counts are rounded: exact ones depend on every example, and MLflow keeps them."""
         cost = float(version.cost[what])
         return cost if what == "seconds" else significant(cost, 1)
 

@@ -29,8 +29,8 @@ def drop_predictions(session: Session, version: Version) -> None:
 
 
 def drop_figures(version: Version) -> None:
-    """Delete everything that was computed from a version's examples: metrics, certificate, size of the memory, cost, and
-    the hashes of its file and of its examples, which would confirm a correct guess. The rounded duration is kept.
+    """Delete everything that was computed from a version's examples: metrics, certificate, size of the memory, cost,
+    and the hashes of its file and of its examples, which would confirm a correct guess. The rounded duration is kept.
     """
     version.sha256 = version.dataset_digest = ""
     version.cost = {"backward_passes": 0, "data_passes": 0, "seconds": significant(version.cost["seconds"], 1)}

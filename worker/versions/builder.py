@@ -85,8 +85,8 @@ def adapt_to(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version, changes
 def forget_erased(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) -> tuple[VersionDraft, str]:
     """The version of a linear model that does not depend on erased data; as `adapt_tip`.
 
-    The adapted tip is only a start, and the refinement leads to the same bytes from every start. Where the tip cannot be
-    adapted, which may be due to the erased data, the start is a training; the version does not say which it was.
+    The adapted tip is only a start, and the refinement leads to the same bytes from every start. Where the tip cannot
+    be adapted, which may be due to the erased data, the start is a training; the version does not say which it was.
     """
     start, cost = time.perf_counter(), Cost()
     if is_wide(Predictor(snapshot.spec)):

@@ -15,9 +15,9 @@ MAX_ROUNDS = 5
 """Maximum number of passes over the data for refinement; beyond that, a retrain (about eight) is cheaper."""
 MIN_REMOVED_FOR_AUDIT = 10
 REMOVED_FIGURES = (
-    *("removed_loss", "loss_error", "membership_auc", "auc_error", "forgotten_label_rate"),
+    *("removed_loss", "capped_loss", "membership_auc", "auc_error", "forgotten_label_rate"),
     *("expected_loss", "expected_auc", "expected_label_rate", "unseen_error"),
-    *("ranked_first", "expected_ranked_first"),
+    *("expected_capped_loss", "capped_loss_error", "ranked_first", "expected_ranked_first"),
 )
 """Metrics of an audit that describe the removed examples themselves."""
 

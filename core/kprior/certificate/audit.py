@@ -63,8 +63,13 @@ class Audit:
     """Mean loss on the removed examples."""
     expected_loss: float | None = None
     """Lowest mean loss on the removed examples to expect of a network that never saw them."""
-    loss_error: float | None = None
-    """Standard error of the difference between `removed_loss` and `expected_loss`."""
+    capped_loss: float | None = None
+    """Mean loss on the removed examples, each at most the loss of a constant prediction: beyond that, an example is
+    simply unknown."""
+    expected_capped_loss: float | None = None
+    """The same mean to expect of a network that never saw the removed examples."""
+    capped_loss_error: float | None = None
+    """Standard error of the difference between `capped_loss` and `expected_capped_loss`."""
     membership_auc: float | None = None
     """Probability that a removed example has a smaller loss than an unseen one. The further it is from `expected_auc`,
     the better removed examples can be told apart from examples that were never seen."""
@@ -104,16 +109,18 @@ class Audit:
             # what surprises a small network surprises a better one more: only rows like any others can stand out
             if gap < -slack and self.expected_auc > TYPICAL_AUC:
                 return "removed examples stand out"
-        if self.removed_loss is not None and self.expected_loss is not None and self.loss_error is not None:
-            short = self.expected_loss - self.removed_loss
-            if self.removed_loss < MIN_LOSS_FRACTION * self.expected_loss and short > MIN_LOSS_SIGMAS * self.loss_error:
+        loss, expected, error = self.capped_loss, self.expected_capped_loss, self.capped_loss_error
+        if loss is not None and expected is not None and error is not None:
+            far = loss < MIN_LOSS_FRACTION * expected
+            if far and expected - loss > MIN_LOSS_SIGMAS * error:
                 return "the loss on removed examples is lower than without having seen them"
         if self.forgotten_label_rate is not None and self.expected_label_rate is not None:
             chance = 2 * math.sqrt(self.expected_label_rate * (1 - self.expected_label_rate) / max(1, self.removed))
             if self.forgotten_label_rate > self.expected_label_rate + MAX_STILL_NAMED_EXCESS + chance:
                 return "too many of the removed examples are still predicted as they were labelled"
         if self.ranked_first is not None and self.expected_ranked_first is not None:
-            if self.ranked_first > max(0.5, self.expected_ranked_first) + MAX_RANKED_FIRST_GAP:
+            largest = max(0.5, self.expected_ranked_first) + MAX_RANKED_FIRST_GAP
+            if self.ranked_first > largest:
                 return "the output for a removed class still recognises its examples"
         if self.unseen_loss is None or self.unseen_loss_before is None:
             return ""

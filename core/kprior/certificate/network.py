@@ -119,11 +119,14 @@ class Yardstick:
         judged, removed = self.judgement, audit_rows(predictor, w, self.removed)
         cost.forward_passes += len(self.removed)
         percentile = percentiles(removed.losses, after)
+        capped, level = (each.cpu().clamp(max=judged.uninformed) for each in (removed.losses, judged.level))
         figures |= {
             "removed": len(self.removed),
             "removed_loss": finite_mean(removed.losses),
             "expected_loss": finite_mean(judged.level),
-            "loss_error": standard_error(judged.level.to(removed.losses) - removed.losses),
+            "capped_loss": finite_mean(capped),
+            "expected_capped_loss": finite_mean(level),
+            "capped_loss_error": standard_error(level - capped),
             "membership_auc": 1 - float(percentile.mean()),
             "expected_auc": 1 - float(judged.percentile.mean()),
             "auc_error": standard_error(percentile - judged.percentile),
