@@ -20,7 +20,7 @@ from core.register.published_keys import public_keys
 from core.tables.erasures import Erasure, Receipt
 from core.tables.models import Model
 from core.tables.register import StampedHead
-from core.tables.versions import Version, VersionState
+from core.tables.versions import Version
 from core.versions.store import Store
 
 Files = dict[str, bytes]
@@ -97,7 +97,7 @@ def find_versions(session: Session, erasure: Erasure, receipt: Receipt) -> list[
     for part in parts_of(session, erasure):
         model, report = session.get(Model, part.model_id), signed.get(part.model, {})
         version = session.get(Version, (part.model_id, report.get("version", 0)))
-        if model is not None and version is not None and version.salt and version.state is not VersionState.PURGED:
+        if model is not None and version is not None and version.salt is not None:  # deleted with the weights
             found.append((model, version, report.get("certificate")))
     return found
 

@@ -99,6 +99,9 @@ def write_leaf(store: Store, leaf: Leaf) -> bool:
         logger.warning("register_file_conflicted", leaf=leaf.index)
         return False
     content: Mapping[str, Any] = stored_entry(leaf)
+    if leaf.record is None:
+        store.delete(name_of(leaf.index))  # with anything of the record that a killed process left
+        there = None
     if there != content:
         store.write(name_of(leaf.index), json.dumps(content, indent=2, ensure_ascii=False).encode())
     return True

@@ -68,7 +68,7 @@ class Version(Base):
     sha256: Mapped[str] = mapped_column(String(64))
     """Hash of the file; deleted when the version is purged for an erasure, because it would confirm a guess."""
     salt: Mapped[bytes | None] = mapped_column(LargeBinary)
-    """Salt of the commitment by which receipts name the version; deleted when it is purged."""
+    """Salt of the commitment by which receipts name the version; deleted with the hash."""
     file: Mapped[str] = mapped_column(String(500))
     """Path in the store."""
     mlflow: Mapped[MlflowPlace | None] = mapped_column(Json)

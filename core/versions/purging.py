@@ -13,7 +13,7 @@ from core.versions.privacy_rounding import significant
 
 def purge_version(session: Session, version: Version) -> None:
     """Purge a version; only its entry in the history remains."""
-    version.state, version.purge_at, version.salt = VersionState.PURGED, None, None
+    version.state, version.purge_at = VersionState.PURGED, None
     drop_figures(version)
     drop_predictions(session, version)
     session.merge(OrphanFile(path=version.file))
@@ -30,11 +30,11 @@ def drop_predictions(session: Session, version: Version) -> None:
 
 
 def drop_figures(version: Version) -> None:
-    """Delete a version's metrics and certificate, and the hash of its file, which would confirm a correct guess.
+    """Delete a version's metrics and certificate, and hash and salt, which would confirm a correct guess of its file.
 
     Its cost is kept for planning, rounded to one digit because exact values depend on every example.
     """
-    version.sha256 = ""
+    version.sha256, version.salt = "", None
     cost = version.cost
     version.cost = {
         "backward_passes": significant(float(cost["backward_passes"]), 1),

@@ -84,13 +84,15 @@ class Store:
             return bool(self.files.exists(f"{self.root}/{name}"))
 
     def delete(self, name: str) -> None:
-        """Delete a file, or a folder with all its files, if it exists."""
+        """Delete a file, or a folder with all its files, if it exists; also what a killed process wrote of it."""
+        path = f"{self.root}/{name}"
         with translate_store_errors("rejected a deletion"):
-            for path in (f"{self.root}/{name}", f"{self.root}/{name}{PARTIAL}"):
-                if self.files.exists(path):
-                    self.files.rm(path, recursive=True)
+            partial = Path(path).parent.glob(f"{Path(path).name}.*{PARTIAL}") if self.local else ()
+            for found in (path, *map(str, partial)):
+                if self.files.exists(found):
+                    self.files.rm(found, recursive=True)
                     if self.local:
-                        sync_folder(Path(path).parent)
+                        sync_folder(Path(found).parent)
 
 
 @contextmanager
@@ -105,8 +107,8 @@ def translate_store_errors(problem: str = "does not respond") -> Iterator[None]:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file atomically, even if the process or the machine crashes."""
-    partial = path.with_name(f"{path.name}{PARTIAL}")
+    """Write a file atomically, even if the process or the machine crashes, or several processes write it at once."""
+    partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}{PARTIAL}")
     try:
         with partial.open("wb") as file:
             file.write(data)

@@ -58,6 +58,7 @@ def existing(stack: Stack, api: httpx.Client) -> dict[tuple[str, str], list[Any]
             ask(api, somebody())["id"],
             fail_erasure(stack, api)["id"],
         ],
+        ("/v1/receipts/", "number"): [1],
         ("/v1/keys/", "id"): ["none"],
         ("/v1/webhooks/", "id"): [
             api.post("/v1/webhooks", json={"url": "https://receiver.example/"}).json()["id"],

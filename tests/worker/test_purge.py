@@ -47,6 +47,8 @@ def test_a_version_that_knew_the_person_is_kept_as_long_as_the_policy_says(deplo
     assert deployment.get("/v1/receipts/verify")["valid"]
     messages = {job["message"] for job in deployment.get(f"/v1/jobs?model={name}&kind=erase")["items"]}
     assert "Versions purged whose retention period had ended." in messages
+    trail = deployment.get(f"/v1/erasures/{receipt['erasure']}")["trail"]
+    assert [(entry["action"], entry["by"]) for entry in trail[1:]] == [("completed", "amend"), ("purged", "amend")]
 
 
 def test_a_second_erasure_does_not_lengthen_the_time_of_a_kept_version(deployment: Deployment) -> None:

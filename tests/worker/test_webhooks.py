@@ -38,6 +38,9 @@ def test_a_person_is_erased_and_nothing_of_them_is_in_what_is_told(deployment: D
             return any(one["erasure"] == receipt["erasure"] for one in receiver.events("erasure.completed"))
 
         deployment.wait_until(arrived)
+        [done] = [one for one in receiver.events("erasure.completed") if one["erasure"] == receipt["erasure"]]
+        assert (done["receipt"], done["sha256"]) == (receipt["number"], receipt["sha256"])
+        assert done["head"] == deployment.get(f"/v1/receipts/{receipt['number']}")["register"]["head"]
         promoted = [one for one in receiver.events("version.promoted") if one["model"] == name]
         assert promoted[0] == {"model": name, "version": 1, "previous": None, "by": "policy"}
         assert len(promoted) > 1
@@ -56,8 +59,9 @@ def test_a_job_that_fails_and_an_erasure_that_is_due_soon_are_told(deployment: D
         received = utc_text(now() - timedelta(days=26))
         body = {"subject": f"nobody of {name}", "received_at": received, "hold": True}
         erasure = deployment.post("/v1/erasures", body)
-        soon = {"erasure": erasure["id"], "state": "held", "due_at": erasure["due_at"]}
-        deployment.wait_until(lambda: soon in receiver.events("erasure.due_soon"))
+        soon = {"erasure": erasure["id"], "state": "held", "due_at": erasure["due_at"], "receipt": None, "sha256": None}
+        deployment.wait_until(lambda: any(soon.items() <= one.items() for one in receiver.events("erasure.due_soon")))
+        assert all(one["head"]["size"] > 0 for one in receiver.events("erasure.due_soon"))
 
 
 def test_a_model_that_is_withdrawn_is_told_once(deployment: Deployment) -> None:

@@ -247,7 +247,7 @@ def test_an_erasure_due_soon_is_reported_once_and_again_after_an_extension(
     assert [states.warn_of_due(database), states.warn_of_due(database)] == [1, 0]
     send(database)
     told = receiver.events("erasure.due_soon")
-    assert told[-1].keys() == {"erasure", "state", "due_at"}
+    assert told[-1].keys() == {"erasure", "state", "due_at", "receipt", "sha256", "head"}
     assert [one["erasure"] for one in told[-1:]] == [soon]
     with database.write() as session:
         erasure = session.get_one(Erasure, soon)
