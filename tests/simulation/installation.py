@@ -17,6 +17,7 @@ from unittest.mock import patch
 import structlog
 
 import core.jobs.schedule
+import core.register.log
 import core.tracking.publisher
 import core.tracking.purging
 import core.versions.store
@@ -145,6 +146,7 @@ def installed(world: World, seed: int | str) -> Iterator[None]:
         (worker.jobs.erase, "State", StubState),
         (worker.versions.snapshot, "State", StubState),
         (worker.scheduler, "Store", lambda url: world.store),
+        (core.register.log, "Store", lambda url: world.store),
         (core.versions.store, "write_whole", world.files.write_whole),
         (core.versions.store, "sync_folder", world.files.sync),
         (core.tracking.publisher, "require", require),
