@@ -14,6 +14,11 @@ DIM = 4
 RULE = np.array([1.5, -1.0, 0.5, 0.0])
 
 
+def subject(name: str, number: int) -> str:
+    """The person of an example. Nobody is in two models: an erasure would have to wait for all of them."""
+    return f"{name}-p{number}"
+
+
 class World:
     """Examples of a linear rule; ids go on from batch to batch."""
 
@@ -34,7 +39,7 @@ class World:
         self.x, self.y = np.vstack([self.x, x]), np.concatenate([self.y, y])
         held_out = np.arange(n) % 5 == 0
         rows = [
-            {"id": f"e{first + i}", "subject": f"p{first + i}", "x": x[i].tolist(), "y": int(y[i]),
+            {"id": f"e{first + i}", "subject": subject(name, first + i), "x": x[i].tolist(), "y": int(y[i]),
              "split": "holdout" if held_out[i] else "train", **({"source": self.source} if self.source else {})}
             for i in range(n)
         ]  # fmt: skip
@@ -211,7 +216,7 @@ def test_quarantined_examples_are_removed_by_id_and_by_subject(deployment: Deplo
     removal = deployment.post(f"/v1/models/{name}/removals", {"ids": ["e1000", "e1001", "nobody"]})
     assert (removal["removed"], removal["unknown"], removal["job"]) == (2, ["nobody"], None)
     assert deployment.get(f"/v1/models/{name}/removals/{removal['id']}")["unknown_count"] == 1
-    removal = deployment.post(f"/v1/models/{name}/removals", {"subjects": ["p1002", "p1"]})
+    removal = deployment.post(f"/v1/models/{name}/removals", {"subjects": [subject(name, 1002), subject(name, 1)]})
     assert (removal["removed"], removal["unknown"]) == (2, [])
     counts = model(deployment, name)["counts"]
     assert counts == {
@@ -286,7 +291,7 @@ def test_an_erasure_during_a_quarantine_changes_nothing_about_it(deployment: Dep
     name, good, bad = poisoned(deployment, world)
     erased = [good[1], bad[1]]
     for number in erased:
-        request = deployment.post("/v1/erasures", {"subject": f"p{number}"})
+        request = deployment.post("/v1/erasures", {"subject": subject(name, number)})
         deployment.wait_until(lambda at=request["id"]: deployment.get(f"/v1/erasures/{at}")["state"] == "completed")
     found = model(deployment, name)
     assert found["counts"]["quarantined"] == 999
