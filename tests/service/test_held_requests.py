@@ -97,7 +97,7 @@ def test_a_refused_request_puts_the_examples_back_as_new_changes(stack: Stack, a
         kinds = [session.get_one(Change, (model_id(stack, name), last)).kind for last in (6, 8, 10)]
     assert kinds == ["added", "removed", "restored"]
     again = ask(api, person)  # they are still theirs
-    assert again["models"][0]["examples"] == 4
+    assert again["models"][0]["examples"] == 2
 
 
 def model_id(stack: Stack, name: str) -> int:
