@@ -6,17 +6,17 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test quick fuzz simulate check types release-data demo bench secrets
+.PHONY: help setup test quick fuzz simulate check types demo bench secrets
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP)  ## create .venv and install everything in it; does nothing if it is up to date
 
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo 'installing into $(VENV): a minute or two the first time'
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[server,verify,test,dev,bench]'
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[server,test,dev,bench]'
 	@touch $@
 
 # One thread per process: processes that compete for cores are slower, and a single thread sums numbers in the same order
@@ -60,9 +60,6 @@ types: setup  ## generate the types of specs and of the client's responses anew,
 	$(BIN)/python -m tools.spec_types
 	$(BIN)/python -m tools.client_types
 
-release-data: setup  ## write the data that tests of later releases open, after the schema of the untagged release has changed
-	OMP_NUM_THREADS=1 $(BIN)/python -m tools.release_data
-
 demo: setup  ## a tour in two or three minutes: three models go through every kind of change; KEEP=1 leaves it running
 	@$(BIN)/amend demo $(if $(KEEP),--keep)
 
@@ -81,6 +78,5 @@ secrets:  ## create the passwords and keys that docker-compose.yml reads; existi
 	    amend_secret_key ray_auth_token; do \
 	    test -s secrets/$$name || $(call random,32) > secrets/$$name; done
 	@test -s secrets/amend_admin_key || echo "amend_$$($(call random,6))_$$($(call random,32))" > secrets/amend_admin_key
-	@test -s secrets/amend_signing_key || openssl genpkey -algorithm ed25519 > secrets/amend_signing_key
 	@chmod 644 secrets/*
-	@echo 'secrets/ holds the passwords and keys; keep copies of amend_secret_key and amend_signing_key somewhere safe'
+	@echo 'secrets/ holds the passwords and keys; keep a copy of secrets/amend_secret_key somewhere safe'

@@ -5,22 +5,7 @@ from typing import Annotated
 
 import typer
 
-from amend.commands import (
-    audit,
-    erasures,
-    examples,
-    jobs,
-    keys,
-    models,
-    predictions,
-    processes,
-    register,
-    returned,
-    subjects,
-    verify,
-    versions,
-    webhooks,
-)
+from amend.commands import erasures, examples, jobs, keys, models, predictions, processes, subjects, versions, webhooks
 from amend.commands.connection import command
 from amend.commands.plain_help import use_plain_help
 
@@ -32,20 +17,15 @@ app = typer.Typer(
 )
 app.add_typer(models.app, name="models")
 app.add_typer(examples.app, name="examples")
-command(examples.app)(returned.accept)
-command(examples.app)(returned.discard)
 command(app)(predictions.predict)
 app.add_typer(versions.app, name="versions")
 app.add_typer(versions.comparisons, name="comparisons")
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(erasures.app, name="erasures")
-app.add_typer(register.receipts, name="receipts")
-app.add_typer(register.app, name="register")
+app.add_typer(erasures.receipts, name="receipts")
 app.add_typer(subjects.app, name="subjects")
 app.add_typer(keys.app, name="keys")
 app.add_typer(webhooks.app, name="webhooks")
-app.command()(verify.verify)
-command(app)(audit.audit)
 app.command()(processes.up)
 app.command()(processes.demo)
 app.command()(processes.service)

@@ -8,24 +8,12 @@ from typing import Any, Protocol, Self, TypeAlias, TypeVar, overload
 from amend.client_methods import AsyncRunner, Runner, operation
 from amend.errors import ErasureFailed, JobFailed
 from amend.requests import Caller, Flow, Pause, path
-from amend.responses import (
-    Changed,
-    Erasure,
-    Job,
-    Key,
-    Promoted,
-    Removal,
-    Removed,
-    Replaced,
-    Resumed,
-    ReturnedDecision,
-    Webhook,
-)
+from amend.responses import Changed, Erasure, Job, Key, Removal, Removed, Replaced, Resumed, Webhook
 
 T = TypeVar("T", Job, Erasure)
 Progress: TypeAlias = Callable[[Job], object] | None
 ErasureProgress: TypeAlias = Callable[[Erasure], object] | None
-WithJob: TypeAlias = Changed | Promoted | Removed | Removal | Replaced | Resumed | ReturnedDecision
+WithJob: TypeAlias = Changed | Removed | Removal | Replaced | Resumed
 """Responses that have the id of a job, or None if there was nothing to do."""
 
 # Seconds of one long poll, which ends early when the job ends; and of one with a progress callback.

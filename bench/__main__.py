@@ -84,16 +84,12 @@ def scale(
 
 @app.command()
 def ingest(
-    only: Annotated[
-        str, typer.Option(help="Run one part: writing, reading, predictions, uncertainty, postgresql or sqlite.")
-    ] = "",
-    rows: Annotated[
-        int | None, typer.Option(help="Number of examples in the ledger that is read. [default: 1000000]")
-    ] = None,
-    quick: Annotated[bool, typer.Option(help="Use small sizes, to check that the benchmark works.")] = False,
+    only: Annotated[str, typer.Option(help="writing, reading, predictions, uncertainty, postgresql or sqlite")] = "",
+    rows: Annotated[int | None, typer.Option(help="examples in the ledger that is read [default: 1000000]")] = None,
+    quick: Annotated[bool, typer.Option(help="a small run: does it work, and roughly how fast")] = False,
     json: Annotated[Path | None, typer.Option(help="File for all results, as JSON.")] = None,
 ) -> None:
-    """Compare the service with the bare database and `mlflow models serve`: adding examples, passes, predictions."""
+    """The service against the bare database and `mlflow models serve`: examples in, a pass out, predictions."""
     from bench.ingest import run
 
     run(only, rows, quick, json)
@@ -112,20 +108,6 @@ def turnaround(
     from bench.turnaround import run
 
     run(rows or [100_000, 1_000_000], removals, json)
-
-
-@app.command()
-def checks(
-    rows: Annotated[
-        list[int] | None,
-        typer.Option(help="Number of examples of a model; may be repeated. [default: 100000, 1000000]"),
-    ] = None,
-    repeats: Annotated[int, typer.Option(help="Number of removals and of additions.")] = 20,
-) -> None:
-    """Compare the turnaround with the checks of model quality and without them."""
-    from bench.checks import run
-
-    run(rows or [100_000, 1_000_000], repeats)
 
 
 @app.command()
@@ -153,19 +135,6 @@ def erasure(
     from bench.erasure import run
 
     run(rows, erasures, json)
-
-
-@app.command()
-def pages(
-    models: Annotated[int, typer.Option(help="Number of models.")] = 24,
-    versions: Annotated[int, typer.Option(help="Number of versions and test-then-train windows of each model.")] = 300,
-    repeats: Annotated[int, typer.Option(help="Number of measurements of each page.")] = 20,
-    json: Annotated[Path | None, typer.Option(help="File for all results, as JSON.")] = None,
-) -> None:
-    """Measure how long the web pages of models with a long history take to load."""
-    from bench.pages import run
-
-    run(models, versions, repeats, json)
 
 
 if __name__ == "__main__":

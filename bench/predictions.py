@@ -24,16 +24,14 @@ from bench.wire import Connection, Service, amend, request
 
 DELTA = 5.0
 TARGET = 5.0
-"""Required ratio of requests/s to those of mlflow."""
+"""Times the requests/s of mlflow."""
 BODIES = 32
-"""Number of different requests, which are sent in turn."""
+"""Different requests, sent in turn."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """Result for one number of rows per request and of connections. Pairs are for Amend and mlflow; latencies are in
-    milliseconds.
-    """
+    """Requests of so many rows over so many connections; latencies in milliseconds, Amend's and mlflow's."""
 
     rows: int
     connections: int
@@ -45,7 +43,7 @@ class Figure:
 
 
 def predictions(rounds: int, seconds: float) -> Iterator[Figure]:
-    """Measure both servers alternately, with 1 and 100 rows per request, over one and four connections."""
+    """Both servers, in turn, with single rows and with hundreds, over one and four connections."""
     from sklearn.linear_model import LogisticRegression
 
     data = Batches().one(2_000)
@@ -69,7 +67,7 @@ def predictions(rounds: int, seconds: float) -> Iterator[Figure]:
 
 
 def record_champion(service: Service, name: str, x: np.ndarray, y: np.ndarray) -> None:
-    """Train a version and promote it, as a worker would."""
+    """What a worker does after training, without one."""
     from core.database import Database
     from core.kprior import Examples, train
     from core.ledger.digest import EMPTY, update_digest
@@ -102,7 +100,7 @@ def bodies(rows: int, count: int = BODIES) -> list[bytes]:
 
 
 def require_same_predictions(servers: list[tuple[int, str, str]]) -> None:
-    """Check that both servers make the same predictions; otherwise the comparison is meaningless."""
+    """The comparison means something only if both say the same."""
     answers: list[dict[str, Any]] = []
     for port, path, key in servers:
         connection = Connection(port)
@@ -129,7 +127,7 @@ def compare(servers: list[tuple[int, str, str]], rows: int, connections: int, ro
 
 
 def turn(port: int, requests: list[bytes], connections: int, seconds: float) -> list[float]:
-    """Send requests for some seconds; returns the duration of each."""
+    """The time each request took."""
 
     def lane(number: int) -> list[float]:
         connection, taken, i = Connection(port), [], number
@@ -148,7 +146,7 @@ def turn(port: int, requests: list[bytes], connections: int, seconds: float) -> 
 def predictions_table(figures: list[Figure]) -> Table:
     title = f"Predictions of a logistic model of {FEATURES} features: Amend | mlflow models serve"
     out = Table(title=title, title_justify="left")
-    for column in ("rows per request", "connections", "requests/s", "p50 ms", "p99 ms", "ratio", "target", "met"):
+    for column in ("rows a request", "connections", "requests/s", "p50 ms", "p99 ms", "ratio", "target", "met"):
         out.add_column(column, justify="right")
     for f in figures:
         pairs = [f"{a:,.0f} | {b:,.0f}" for a, b in [f.requests_per_second]]

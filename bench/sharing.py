@@ -32,27 +32,27 @@ from worker.executors.base import Executor, InProcess
 from worker.reading import Reading
 
 ALLOWED = 1.1
-"""Largest accepted ratio of the CPU seconds of a single task to those of one process."""
+"""How many times the CPU seconds of one process a single task may take."""
 
 
 @dataclass(frozen=True)
 class Seconds:
-    """Duration of a pass for the loss, its gradient and its Hessian, with one thread per process."""
+    """Of a pass for the loss, its gradient and its Hessian, with one thread in each process."""
 
     wall: float
     cpu: float
-    """CPU seconds of the worker and its tasks, without the database."""
+    """Of the worker and its tasks; the database's are not counted."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Medians of passes in the worker's process and on Ray, which alternate so that noise affects both equally."""
+    """Medians of passes that were made in turn, in process and on Ray: the noise of the machine is that of both."""
 
     rows: int
     tasks: int
-    """Number of concurrent tasks."""
+    """At once."""
     first: float
-    """Seconds of the first pass on Ray, which waits for processes to load torch."""
+    """Seconds of the first pass on Ray: it waits for processes that load torch."""
     in_process: Seconds
     on_ray: Seconds
 
@@ -68,7 +68,7 @@ class Bench:
         self.model_id, self.spec, self.head = model.id, model.spec, model.head
 
     def compare(self, executor: Executor, tasks: int, processes: Callable[[], list[int]]) -> Comparison:
-        """Make several passes of each kind, after a warm-up."""
+        """Several passes of each kind, after a first one."""
         passes = [
             (self.run_pass(InProcess(), lambda: []), self.run_pass(executor, processes))
             for _ in range(1 + self.repeats)
@@ -111,7 +111,7 @@ def cpu_seconds(process: int) -> float:
 
 
 def run(rows: list[int], tasks: int, repeats: int, json: Path | None) -> None:
-    """Run on PostgreSQL, with all parts on this machine."""
+    """On PostgreSQL; everything on this machine."""
     console, found = Console(), []
     torch.set_num_threads(1)
     with TemporaryDirectory() as folder, servers.postgres() as postgres:

@@ -1,4 +1,4 @@
-"""Child processes and a cheap HTTP client for the benchmarks of a running service.
+"""What the benchmarks of the running service share: child processes, and a client that costs next to nothing.
 
 The client shares the machine with the server it measures, so it sends requests that were built beforehand over
 keep-alive sockets and reads no more of an answer than it must.
@@ -35,7 +35,7 @@ class Connection:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def send(self, request: bytes) -> bytes:
-        """The body of the response. Raises RuntimeError unless the status is 2xx."""
+        """The body of the answer; RuntimeError unless it is a 2xx."""
         self.socket.sendall(request)
         data = self.receive()
         while (end := data.find(b"\r\n\r\n")) < 0:
@@ -88,7 +88,7 @@ class Service:
 
 @contextmanager
 def amend(home: Path, database: str = "", processes: int = 1) -> Iterator[Service]:
-    """Run the service with default settings; without a database URL, on SQLite in the home folder."""
+    """Amend as a newcomer starts it; without a database it is SQLite in the home folder."""
     port = free_port()
     settings = {"AMEND_HOME": str(home), "AMEND_DATABASE_URL": database, "AMEND_PORT": str(port)}
     settings["AMEND_PROCESSES"] = str(processes)
@@ -103,7 +103,7 @@ def amend(home: Path, database: str = "", processes: int = 1) -> Iterator[Servic
 
 @contextmanager
 def child(command: list[str], folder: Path, environment: Mapping[str, str], port: int, path: str) -> Iterator[None]:
-    """Run a server until the block ends. The block starts once a GET request of the path succeeds."""
+    """Run a server until the block ends; wait until a GET of the path is answered with success."""
     log = folder / "server.log"
     with log.open("wb") as file:
         process = subprocess.Popen(
@@ -128,7 +128,7 @@ def child(command: list[str], folder: Path, environment: Mapping[str, str], port
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """Stop a process and its children."""
+    """End a process and what it started."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGTERM)
         try:

@@ -5,7 +5,7 @@ Every write is one transaction that the caller opens with `Database.write()`; no
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -106,20 +106,11 @@ def release_locks_early(session: Session) -> None:
     session.info["release_locks_early"] = True
 
 
-def run_before_commit(session: Session, act: Callable[[Session], object]) -> None:
-    """Have a function called once at the end of the session's transaction, before the commit."""
-    waiting = session.info.setdefault("before_commit", [])
-    if act not in waiting:
-        waiting.append(act)
-
-
 class Database:
     """An engine with sessions for reading and for writing."""
 
     def __init__(self, settings: Settings) -> None:
         url = parse_url(settings.database)
-        self._info = {"settings": settings}
-        """What every session carries: some steps in the middle of a transaction depend on settings."""
         self.sqlite = url.get_backend_name() == "sqlite"
         if not self.sqlite and not url.password:
             url = url.set(password=settings.database_password.get_secret_value() or None)
@@ -161,22 +152,17 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[Session]:
         """A session for reading committed data."""
-        with translate_database_errors(), self._open(self.engine, autoflush=False) as session:
+        with translate_database_errors(), Session(self.engine, autoflush=False) as session:
             yield session
 
     @contextmanager
     def write(self) -> Iterator[Session]:
         """A session in one transaction, which is committed at the end and rolled back by any exception."""
-        with translate_database_errors(), self._write_slot(), self._open(self._writing) as session, session.begin():
+        with translate_database_errors(), self._write_slot(), Session(self._writing) as session, session.begin():
             yield session
-            for act in session.info.pop("before_commit", []):
-                act(session)
             if session.info.get("release_locks_early") and not self.sqlite:
                 session.flush()
                 session.connection().exec_driver_sql(EARLY_COMMIT)
-
-    def _open(self, engine: sa.Engine, **options: Any) -> Session:
-        return Session(engine, info=dict(self._info), **options)
 
     @contextmanager
     def connect(self) -> Iterator[sa.Connection]:

@@ -1,16 +1,11 @@
-"""Properties of the database as a whole: the secret of its hashes, whether subjects are compared without case, and when
-the scheduler last ran."""
+"""Properties of the database as a whole: the secret of its hashes, and whether subjects are compared without case."""
 
 import hmac
-from datetime import datetime
 
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
-from core.clock import now
 from core.tables.bookkeeping import Metadata
-
-SCHEDULER = "scheduler"
 
 
 def subjects_match(session: Session, caseless: bool) -> bool:
@@ -38,14 +33,3 @@ def secret_matches(session: Session, secret: bytes) -> bool:
         session.add(Metadata(name="secret", value=expected))
         return True
     return hmac.compare_digest(stored.value, expected)
-
-
-def record_tick(session: Session) -> None:
-    """Record that the scheduler is at work."""
-    session.merge(Metadata(name=SCHEDULER, value=now().isoformat().encode()))
-
-
-def last_tick(session: Session) -> datetime | None:
-    """When a scheduler was last at work; None if none has ever been."""
-    row = session.get(Metadata, SCHEDULER)
-    return None if row is None else datetime.fromisoformat(row.value.decode())

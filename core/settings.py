@@ -7,8 +7,7 @@ import re
 import secrets
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
-from datetime import timedelta
+from collections.abc import Iterable
 from functools import cached_property, lru_cache
 from pathlib import Path
 from urllib.parse import quote
@@ -22,7 +21,6 @@ MAX_SOCKET_PATH_BYTES = 100
 """Length of a Unix socket's path that every system accepts."""
 SECRETS_FOLDER = Path(os.environ.get("AMEND_SECRETS", "/run/secrets"))
 """Folder of secrets that are given as files. Container engines use /run/secrets."""
-DAYS = "^[1-9][0-9]{0,4}d$"
 OTHER_VARIABLES = ("SECRETS", "URL", "KEY", "MLFLOW_PORT")
 """Variables AMEND_... that are not fields of Settings: the folder of secrets, and those of the `amend` command."""
 
@@ -56,12 +54,6 @@ class Settings(BaseSettings):
     mlflow_pages_url: str = Field("", description="URL of MLflow's pages for browsers, if it differs from mlflow_url.")
     secret_key: SecretStr = Field(
         SecretStr(""), description="Key of the subject hashes. Empty: a file in the home folder."
-    )
-    signing_key_file: str = Field(
-        "", description="Ed25519 key (PEM) that signs the register of erasures. Empty: a file in the home folder."
-    )
-    signing_key_previous_file: str = Field(
-        "", description="Key that `signing_key_file` replaces, or `lost` if it no longer exists. Empty: none."
     )
     admin_key: SecretStr = Field(SecretStr(""), description="First admin key. Empty: generated and written to a file.")
 
@@ -107,33 +99,6 @@ class Settings(BaseSettings):
     )
     private_webhooks: bool = Field(False, description="Allow webhooks to private and loopback addresses.")
     erasure_hold: bool = Field(False, description="Hold erasure requests for approval unless a request says otherwise.")
-    returning_subjects: str = Field(
-        "quarantine",
-        pattern="^(accept|quarantine|refuse)$",
-        description="What happens to new examples of a person whose data was erased.",
-    )
-    returning_retention: str = Field(
-        "365d",
-        pattern=DAYS,
-        description="Time after an erasure for which new examples of the person are recognised, in days.",
-    )
-    audit_retention: str = Field(
-        "730d", pattern=DAYS, description="Time for which entries of the audit log are kept, in days."
-    )
-    trusted_proxies: str = Field(
-        "",
-        description="Comma-separated addresses or networks of proxies whose X-Forwarded-For header gives the address of"
-        " the client in the audit log. Empty: the address of the connection.",
-    )
-
-    register_retention: str = Field(
-        "1095d",
-        pattern="^([1-9][0-9]{0,4}d)?$",
-        description="Days for which the register of erasures keeps its records. Empty: for ever.",
-    )
-    tsa_url: str = Field(
-        "", description="URL of an RFC 3161 authority that time-stamps the heads of the register. Empty: none."
-    )
 
     queues: str = Field("", description="Comma-separated queues that a worker serves. Empty: all.")
     worker_processes: int = Field(2, ge=1, le=256, description="Concurrent jobs of one worker; use one per GPU.")
@@ -198,11 +163,6 @@ class Settings(BaseSettings):
         return self.artifacts_url or str(self.folder / "artifacts")
 
     @property
-    def record_lifetime(self) -> timedelta | None:
-        """How long records of the register are kept; None: for ever."""
-        return timedelta(days=int(self.register_retention[:-1])) if self.register_retention else None
-
-    @property
     def queue_names(self) -> list[str]:
         """The queues that a worker serves; an empty list means all."""
         return split_list(self.queues)
@@ -233,14 +193,6 @@ class Settings(BaseSettings):
     def secret(self) -> bytes:
         """The key of all keyed hashes. Without it no stored subject can be found."""
         return self.secret_key.get_secret_value().encode() or load_or_create_secret(self.folder / "secret.key").encode()
-
-
-def parse_days(text: str) -> timedelta:
-    """
-    >>> parse_days("30d")
-    datetime.timedelta(days=30)
-    """
-    return timedelta(days=int(text.removesuffix("d")))
 
 
 def split_list(text: str) -> list[str]:
@@ -289,13 +241,13 @@ def describe_unknown(variables: Iterable[str]) -> list[str]:
     return warnings
 
 
-def load_or_create_secret(path: Path, create: Callable[[], str] = lambda: secrets.token_urlsafe(32)) -> str:
+def load_or_create_secret(path: Path) -> str:
     """Read the secret in a file that only its owner can read; creates it if the file does not exist."""
     new = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
     try:
         return path.read_text().strip()
     except FileNotFoundError:
-        write_private(new, create().strip())
+        write_private(new, secrets.token_urlsafe(32))
     try:
         os.link(new, path)  # unlike a rename, this fails if another process was first
     except FileExistsError:

@@ -20,22 +20,8 @@ from starlette.types import ASGIApp
 
 from core import logs
 from core.settings import Settings, split_list
-from service import (
-    audit,
-    drift,
-    health,
-    keys,
-    labels,
-    metrics,
-    quality,
-    quarantine,
-    register,
-    removals,
-    subjects,
-    webhooks,
-)
+from service import drift, health, keys, labels, metrics, quality, removals, subjects, webhooks
 from service.context import Context
-from service.erasures import bundles
 from service.erasures import endpoints as erasures
 from service.examples import endpoints as examples
 from service.examples import exports
@@ -149,11 +135,10 @@ def build(settings: Settings) -> FastAPI:
     app.mount("/assets", StaticFiles(packages=[("service.pages", "static")]))
     app.openapi = lambda: document_of(app)  # type: ignore[method-assign]
     # in this order: otherwise `export` would match as the id of an example
-    data = (exports, examples, labels, removals, quarantine)
+    data = (exports, examples, labels, removals)
     work = (jobs, imports, versions, downloads, quality, drift, predictions, bulk)
-    privacy_work = (erasures, bundles, register, subjects)
     pages = (overview, model, drift_page, privacy, version, visitors)
-    for resource in (models, *data, *work, *privacy_work, keys, webhooks, audit, health, metrics, *pages):
+    for resource in (models, *data, *work, erasures, subjects, keys, webhooks, health, metrics, *pages):
         app.include_router(resource.router)
     app.include_router(open_inference.health)
     app.include_router(open_inference.router)

@@ -3,7 +3,6 @@
 import math
 import time
 from collections.abc import Hashable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Generic, TypeVar
@@ -11,12 +10,10 @@ from typing import Annotated, Any, Generic, TypeVar
 from fastapi import Depends, Request
 
 from core.database import Database
-from core.erasure.receipts import write_files
 from core.errors import NotFound, Unavailable
 from core.kprior.model.spec import Spec
 from core.models.policy import HoldoutPolicy
 from core.settings import Settings
-from core.suppressions import Screen
 from core.versions import store_identity
 from core.versions.remembered import MemorySummary
 from core.versions.store import Store
@@ -82,7 +79,6 @@ class Context:
         self.database = Database(settings)
         self.store = Store(settings.artifacts)
         self.outbox_sender = OutboxSender(self.database, settings.broker)
-        self.screen = Screen(settings)
         self.rate_limit = RateLimit(settings.rate_limit / settings.processes)
         self.callers: TtlCache[bytes, Any] = TtlCache(settings.cache_seconds)
         self.models: TtlCache[str, CachedModel] = TtlCache(settings.cache_seconds)
@@ -103,11 +99,6 @@ class Context:
         except NotFound as error:
             message = "The version's file is missing from the store: wrong store, or the version was just purged."
             raise Unavailable("version_missing", message) from error
-
-    def write_register_files(self) -> None:
-        """Write the files of new leaves of the register, unless the store is down: the next tick repeats it."""
-        with suppress(Unavailable):
-            write_files(self.database, self.store)
 
     def close(self) -> None:
         self.outbox_sender.close()

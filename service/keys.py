@@ -8,16 +8,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy.orm import Session
 from starlette.responses import Response
 
-from core.audit.entries import About
 from core.errors import NotFound
 from core.keys import keyring
 from core.keys.queries import page_keys
 from core.models import catalog
 from core.models.fields import Moment, Strict, Text
-from core.tables.audit import Action
 from core.tables.keys import Key, Scope
 from service.context import ContextDep
-from service.http.audit import AuditorDep
 from service.http.auth import Admin
 from service.http.pagination import After, Limit, Page, page_of
 from service.http.problems import problem_responses
@@ -79,7 +76,7 @@ def issue_key(body: NewKey, caller: Admin, write: Write) -> Response:
         key, text = keyring.issue(session, body.name, body.scopes, body.models, body.expires_at)
         return IssuedKeyResponse(**dict(to_response(key)), key=text)
 
-    return write(caller, 201, issue, Action.KEY_CREATED, lambda key: [About(object_id=key.id)])
+    return write(caller.credential, 201, issue)
 
 
 @router.get("", response_model=Page[KeyResponse], responses=problem_responses())
@@ -93,14 +90,10 @@ def list_keys(caller: Admin, context: ContextDep, limit: Limit = 100, after: Aft
 
 @router.delete("/{id}", status_code=204, response_class=Response, responses=problem_responses(404))
 def revoke_key(
-    id: Annotated[str, Path(max_length=20, pattern="^[a-z0-9]+$")],
-    caller: Admin,
-    context: ContextDep,
-    auditor: AuditorDep,
+    id: Annotated[str, Path(max_length=20, pattern="^[a-z0-9]+$")], caller: Admin, context: ContextDep
 ) -> None:
     """Revoke a key. Other processes accept it for at most one more second."""
     caller.require_all_models()
     with context.database.write() as session:
         keyring.revoke(session, id)
-        auditor.record(session, caller, Action.KEY_REVOKED, About(object_id=id))
     context.callers.clear()

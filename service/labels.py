@@ -11,17 +11,13 @@ import numpy as np
 import pyarrow as pa
 from fastapi import APIRouter, Request
 from numpy.typing import NDArray
-from pydantic import Field
 from sqlalchemy.orm import Session
 from starlette.responses import Response
 
-from core.audit.entries import About
 from core.errors import Invalid, Malformed, NotFound, Unsupported
 from core.ledger.additions import LayoutChanged
 from core.ledger.labels import add_labels as add_to_ledger
 from core.models import catalog
-from core.models.fields import is_zero
-from core.tables.audit import Action
 from service import counters
 from service.context import CachedModel, ContextDep
 from service.examples.endpoints import with_cached_model
@@ -83,9 +79,6 @@ class LabelledResponse(ResponseModel):
     """Ids of which the model has no example, neither with nor without a label."""
     duplicates: int = 0
     """Number of labels that their examples already had."""
-    quarantined: int = Field(0, exclude_if=is_zero)
-    """Number of stored labels whose examples are in quarantine, because they are about people whose data was erased;
-    missing if zero."""
 
 
 @dataclass(frozen=True)
@@ -215,10 +208,10 @@ async def add_labels(request: Request, name: Name, caller: Ingester, context: Co
                 raise NotFound("model_not_found", "The model does not exist.")
             if model.layout_position != cached.layout_position:
                 raise LayoutChanged
-            stored = add_to_ledger(session, model, labels.ids.to_pylist(), labels.y, context.screen)
+            stored = add_to_ledger(session, model, labels.ids.to_pylist(), labels.y)
             counters.EXAMPLES.labels("labelled").inc(stored.accepted)
             return LabelledResponse(**vars(stored))
 
-        return write(caller, 200, store, Action.LABELS_ADDED, About(name))
+        return write(caller.credential, 200, store)
 
     return await run_for_body(body, lambda: with_cached_model(name, caller, context, act))

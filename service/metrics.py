@@ -4,7 +4,7 @@ import os
 import platform
 import time
 from collections.abc import Iterable, Iterator
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -19,18 +19,15 @@ from starlette.responses import Response
 
 from core.clock import now
 from core.database import Database
-from core.erasure.queries import count_erasures, measure_open
+from core.erasure.queries import count_erasures
 from core.jobs.queries import count_jobs, count_messages_and_workers
-from core.metadata import last_tick
 from core.quality.drift_records import max_psi
 from core.quality.forgetting import round_metrics
 from core.quality.queries import newest_windows
 from core.tables.erasures import ErasureState
 from core.tables.jobs import JobKind, JobState
-from core.tracking.queries import measure_backlog
 from core.versions.privacy_rounding import coarse, coarse_certificate
 from core.versions.queries import models_in_service
-from core.webhooks.registry import count_failing
 from service.context import Context, ContextDep
 from service.counters import REGISTRY
 from service.http.auth import Reader
@@ -59,7 +56,6 @@ class DatabaseCollector(Collector):
             yield from self.jobs(session)
             yield from self.models(session)
             yield from self.erasures(session)
-            yield from self.operations(session)
 
     def jobs(self, session: Session) -> Iterable[Metric]:
         jobs = GaugeMetricFamily("amend_jobs", "Number of jobs by kind and state.", labels=["kind", "state"])
@@ -78,7 +74,7 @@ class DatabaseCollector(Collector):
             buckets = list(zip([*map(str, JOB_SECONDS_BUCKETS), "+Inf"], below, strict=True))
             took.add_metric([kind.value], buckets, sum(row.seconds for row in done))
         oldest = min((row.oldest for row in rows if row.state is JobState.QUEUED), default=None)
-        waiting.add_metric([], seconds_since(oldest))
+        waiting.add_metric([], max(0.0, (now() - oldest).total_seconds()) if oldest else 0)
         messages, heard = count_messages_and_workers(session, now() - self.worker_timeout)
         unsent.add_metric([], messages)
         workers.add_metric([], heard)
@@ -114,7 +110,7 @@ class DatabaseCollector(Collector):
             if (window := windows.get(model.id)) is not None:
                 alarm.add_metric([model.name], window.alarm)
                 for contestant, values in window.metrics.items():
-                    for name, value in round_metrics(values, [window]).items():
+                    for name, value in round_metrics(values, window.rows).items():
                         if not name.endswith("_se"):
                             unseen.add_metric([model.name, contestant, name], value)
             examples.add_metric([model.name, "train"], model.train_count)
@@ -147,33 +143,7 @@ class DatabaseCollector(Collector):
         for state in ErasureState:
             erasures.add_metric([state.value], counts.get(state, (0, 0))[0])
         overdue.add_metric([], sum(late for _, late in counts.values()))
-        pending = measure_open(session)
-        oldest = GaugeMetricFamily("amend_erasure_oldest_seconds", "Age of the oldest open erasure request in seconds.")
-        oldest.add_metric([], seconds_since(pending.oldest))
-        due = GaugeMetricFamily("amend_erasures_due_soon", "Number of open erasure requests due within a week.")
-        due.add_metric([], pending.due_soon)
-        stuck = GaugeMetricFamily("amend_erasures_stuck", "Number of erasures in progress for more than a day.")
-        stuck.add_metric([], pending.stuck)
-        return erasures, overdue, oldest, due, stuck
-
-    def operations(self, session: Session) -> Iterable[Metric]:
-        def gauge(name: str, description: str, value: float | None) -> GaugeMetricFamily:
-            return GaugeMetricFamily(f"amend_{name}", description, value)
-
-        tick = last_tick(session)
-        events, since = measure_backlog(session)
-        failing, disabled = count_failing(session)
-        ago = None if tick is None else seconds_since(tick)  # without a value if it never ran
-        yield gauge("scheduler_heartbeat_seconds", "Seconds since the scheduler last ran.", ago)
-        yield gauge("mlflow_backlog", "Number of events not yet published to MLflow.", events)
-        yield gauge("mlflow_backlog_seconds", "Age of the oldest of these events in seconds.", seconds_since(since))
-        yield gauge("webhooks_failing", "Number of webhooks whose last delivery failed.", failing)
-        yield gauge("webhooks_disabled", "Number of webhooks that were disabled after days of failures.", disabled)
-
-
-def seconds_since(moment: datetime | None) -> float:
-    """Seconds that have passed since a time; 0 if there is none."""
-    return max(0.0, (now() - moment).total_seconds()) if moment else 0.0
+        return erasures, overdue
 
 
 class ProcessesCollector(Collector):

@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from sqlalchemy.orm import Session
 from starlette.responses import Response
 
-from core.audit.entries import About
 from core.errors import Invalid
 from core.jobs import queue
 from core.ledger import queries
@@ -20,7 +19,6 @@ from core.ledger.removals import Removed
 from core.ledger.selections import remove_named, remove_source, remove_span
 from core.models import catalog
 from core.models.fields import PLAIN, Strict
-from core.tables.audit import Action
 from core.tables.ledger import Example
 from core.tables.models import Model
 from service.context import ContextDep
@@ -131,7 +129,7 @@ def remove_examples(name: Name, body: NewRemoval, caller: Remover, context: Cont
             job=removal.job_id,
         )
 
-    return write(caller, 202, remove, Action.EXAMPLES_REMOVED, About(name))
+    return write(caller.credential, 202, remove)
 
 
 @router.get("/{id}", response_model=RemovalResponse, responses=problem_responses(404))

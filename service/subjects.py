@@ -3,29 +3,22 @@
 The subject is sent in the body only, because URLs appear in logs.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated
 
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
-from starlette.responses import StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
-from core.audit.entries import About
 from core.erasure import queries
-from core.erasure.states import token_of
 from core.errors import Invalid
 from core.ledger.batch import subject_hash
 from core.ledger.layouts import Layout
 from core.ledger.specs import layout_at
 from core.models.fields import PLAIN, Strict
-from core.register import log
-from core.tables.audit import Action
-from core.tables.models import Model
-from core.tables.register import RecordKind
 from service.context import Context, ContextDep
 from service.examples.endpoints import NUMBERS_PER_PAGE
 from service.examples.schemas import ExampleResponse, of_example, of_pending, of_prediction
-from service.http.audit import AuditorDep
 from service.http.auth import Eraser
 from service.http.problems import problem_responses
 from service.http.routes import AuthenticatedRoute
@@ -57,18 +50,11 @@ class LookupResponse(BaseModel):
     models: list[HoldingResponse]
 
 
-class ExportedExampleResponse(ExampleResponse):
-    """One line of an export: an example of the subject."""
+class ExportedExample(ExampleResponse):
+    """One line of an export."""
 
-    subject: str
-    """The subject as the request names it."""
     model: str
     in_force: bool
-    """Whether the example is active. Otherwise it is removed and not deleted yet, or it has no label yet."""
-
-
-class NdjsonResponse(StreamingResponse):
-    media_type = NDJSON
 
 
 def hash_subject(query: SubjectQuery, context: Context) -> bytes:
@@ -78,66 +64,47 @@ def hash_subject(query: SubjectQuery, context: Context) -> bytes:
 
 
 @router.post("/lookup", response_model=LookupResponse, responses=problem_responses())
-def look_up_subject(body: SubjectQuery, caller: Eraser, context: ContextDep, auditor: AuditorDep) -> LookupResponse:
+def look_up_subject(body: SubjectQuery, caller: Eraser, context: ContextDep) -> LookupResponse:
     """Count the examples of a subject in each model."""
     with context.database.read() as session:
         found = queries.models_of(session, hash_subject(body, context), caller.models)
-        models = [HoldingResponse(model=model.name, examples=count) for model, count in found]
-    auditor.record_read(caller, Action.SUBJECT_LOOKED_UP, about(found))
-    return LookupResponse(models=models)
-
-
-def about(found: Sequence[tuple[Model, int]]) -> About:
-    """The entry of the audit log: how much was found, but neither whose nor in which models."""
-    counts = {"examples": sum(count for _, count in found), "models": len(found)}
-    return About(counts=counts if found else {})
+        return LookupResponse(models=[HoldingResponse(model=model.name, examples=count) for model, count in found])
 
 
 @router.post(
     "/export",
-    response_class=NdjsonResponse,
-    responses={
-        200: {"description": "One line per example.", "model": ExportedExampleResponse},
-        **problem_responses(),
-    },
+    response_class=Response,
+    responses={200: {"content": {NDJSON: {"schema": {"type": "string"}}}}, **problem_responses()},
 )
-def export_subject(body: SubjectQuery, caller: Eraser, context: ContextDep, auditor: AuditorDep) -> NdjsonResponse:
-    """Export all examples of a subject as NDJSON, one object per line. Examples without a label have a null `y`, and
-    the `prediction` that they got on arrival.
+def export_subject(body: SubjectQuery, caller: Eraser, context: ContextDep) -> StreamingResponse:
+    """Export all examples of a subject as NDJSON, one line
+    `{"model", "id", "x", "y", "weight", "split", "position", "in_force"}` per example. Examples without a label have
+    a null `y`, and the `prediction` that they got on arrival.
     """
     subject = hash_subject(body, context)
-    with context.database.write() as session:
-        token = token_of(subject, context.settings.secret)
-        log.record(session, RecordKind.EXPORTED, caller.key_id, subject_token=token, what="examples")
-    context.write_register_files()
     with context.database.read() as session:
-        models = queries.models_of(session, subject, caller.models)
-        found = [(model.id, model.name, layout_at(session, model.id, model.head)) for model, _ in models]
-    auditor.record_read(caller, Action.SUBJECT_EXPORTED, about(models))
+        models = [model for model, _ in queries.models_of(session, subject, caller.models)]
+        found = [(model.id, model.name, layout_at(session, model.id, model.head)) for model in models]
 
     def lines() -> Iterator[bytes]:
         for model_id, name, layout in found:
-            for example, in_force in read_model(context, subject, model_id, layout):
-                shown = example.model_dump()
-                line = ExportedExampleResponse(**shown, subject=body.subject, model=name, in_force=in_force)
-                yield line.model_dump_json().encode() + b"\n"
+            yield from export_model(context, subject, model_id, name, layout)
 
-    return NdjsonResponse(lines())
+    return StreamingResponse(lines(), media_type=NDJSON)
 
 
-def read_model(
-    context: Context, subject: bytes, model_id: int, layout: Layout
-) -> Iterator[tuple[ExampleResponse, bool]]:
-    """The examples of one model, and whether each is active; page by page, since all images may not fit into memory."""
+def export_model(context: Context, subject: bytes, model_id: int, name: str, layout: Layout) -> Iterator[bytes]:
+    """The lines of one model, read page by page, so that memory need not hold all images of a subject."""
     limit, after = max(1, NUMBERS_PER_PAGE // inputs_of(layout.spec).width), 0
     while True:
         with context.database.read() as session:
             rows = queries.examples_of(session, subject, model_id, after, limit)
             predicted = queries.predictions_of(session, model_id, [row.position for row in rows])
         for row in rows:
-            recorded = predicted.get(row.position)
-            prediction = recorded and of_prediction(recorded.version, recorded.mean)
-            yield of_example(row, layout).model_copy(update={"prediction": prediction}), row.removed is None
+            prediction = predicted.get(row.position)
+            example = of_example(row, layout).model_dump()
+            example["prediction"] = prediction and of_prediction(prediction.version, prediction.mean)
+            yield line_of(ExportedExample(**example, model=name, in_force=row.removed is None))
         if len(rows) < limit:
             break
         after = rows[-1].position
@@ -146,7 +113,12 @@ def read_model(
         with context.database.read() as session:
             waiting = queries.pending_of(session, subject, model_id, last, limit)
         for unlabelled in waiting:
-            yield of_pending(unlabelled, layout), False
+            example = of_pending(unlabelled, layout).model_dump()
+            yield line_of(ExportedExample(**example, model=name, in_force=False))
         if len(waiting) < limit:
             return
         last = waiting[-1].id
+
+
+def line_of(example: ExportedExample) -> bytes:
+    return example.model_dump_json().encode() + b"\n"

@@ -8,13 +8,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy.orm import Session
 from starlette.responses import Response
 
-from core.audit.entries import About
 from core.models.fields import Strict
-from core.tables.audit import Action
 from core.tables.webhooks import Delivery, DeliveryState, Webhook, WebhookEvent
 from core.webhooks import registry
 from service.context import ContextDep
-from service.http.audit import AuditorDep
 from service.http.auth import Admin
 from service.http.pagination import After, Limit, Page, page_of, parse_cursor
 from service.http.problems import problem_responses
@@ -92,7 +89,7 @@ def create_webhook(body: NewWebhook, caller: Admin, context: ContextDep, write: 
         webhook, secret = registry.create(session, body.url, body.events, settings.private_webhooks, settings.secret)
         return CreatedWebhookResponse(**dict(of_webhook(webhook)), secret=secret)
 
-    return write(caller, 201, create, Action.WEBHOOK_CREATED, lambda webhook: [About(object_id=webhook.id)])
+    return write(caller.credential, 201, create)
 
 
 @router.get("", response_model=Page[WebhookResponse], responses=problem_responses())
@@ -105,23 +102,20 @@ def list_webhooks(caller: Admin, context: ContextDep, limit: Limit = 100, after:
 
 
 @router.delete("/{id}", status_code=204, response_class=Response, responses=problem_responses(404))
-def delete_webhook(id: Id, caller: Admin, context: ContextDep, auditor: AuditorDep) -> None:
+def delete_webhook(id: Id, caller: Admin, context: ContextDep) -> None:
     """Delete a webhook."""
     caller.require_all_models()
     with context.database.write() as session:
         registry.remove(session, registry.find(session, id))
-        auditor.record(session, caller, Action.WEBHOOK_DELETED, About(object_id=id))
 
 
 @router.post("/{id}/test", status_code=202, response_model=DeliveryResponse, responses=problem_responses(404, 409))
 def test_webhook(id: Id, caller: Admin, write: Write) -> Response:
     """Send a `ping` event to the webhook. The list of deliveries shows the result shortly after."""
     caller.require_all_models()
-
-    def ping(session: Session) -> DeliveryResponse:
-        return of_delivery(registry.ping(session, registry.find(session, id)))
-
-    return write(caller, 202, ping, Action.WEBHOOK_TESTED, About(object_id=id))
+    return write(
+        caller.credential, 202, lambda session: of_delivery(registry.ping(session, registry.find(session, id)))
+    )
 
 
 @router.get("/{id}/deliveries", response_model=Page[DeliveryResponse], responses=problem_responses(404))

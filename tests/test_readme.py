@@ -27,7 +27,7 @@ API = DOCS / "reference" / "api"
 # In the order in which the calls of their shell blocks work, one after the other.
 API_GUIDE = [
     API / f"{page}.md"
-    for page in ("README", "models", "examples", "jobs", "predictions", "labels", "versions", "removals", "erasures")
+    for page in ("README", "models", "examples", "jobs", "predictions", "versions", "removals", "erasures")
 ]
 PAGES = sorted({*ROOT.glob("*.md"), *DOCS.rglob("*.md")})
 

@@ -35,7 +35,6 @@ NAMES = {"ComponentStatus": "Health", "JobError": "Failure"} | {
         "Readiness",
         "RemovalPromise",
         "SegmentComparison",
-        "SegmentDrift",
     )
 }
 """Class names of schemas that have no such suffix. All other schemas become plain dictionaries: they belong to the
@@ -46,7 +45,6 @@ BASES = {
     "Erasure": "ErasureMethods",
     "Job": "JobMethods",
     "CreatedWebhook": "Webhook",
-    "ExportedExample": "Example",
     "IssuedKey": "Key",
     "Promoted": "Version",
     "Resumed": "Model",
@@ -69,11 +67,11 @@ from typing import Any, NotRequired, TypedDict
 
 import msgspec
 
+from amend.responses.base import ExportedExample as ExportedExample
 from amend.responses.base import Page as Page
 from amend.responses.base import Response
 from amend.responses.methods import AddedMethods, ErasureMethods, JobMethods, ReplacedMethods
 '''
-JSON_TYPES = ("application/json", "application/x-ndjson")
 SCALARS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
 
 
@@ -98,9 +96,7 @@ class Generator:
     def collect_responses(self, operation: Schema) -> None:
         for status, response in operation["responses"].items():
             if status.startswith("2"):
-                content = response.get("content", {})
-                # of NDJSON, the schema describes one line
-                schema: Schema = next((content[kind].get("schema", {}) for kind in JSON_TYPES if kind in content), {})
+                schema = response.get("content", {}).get("application/json", {}).get("schema", {})
                 page = self.schemas.get(ref_of(schema) or "", {}).get("properties", {})
                 self.type_of(page["items"] if page.keys() == {"items", "next"} else schema)
 

@@ -46,6 +46,5 @@ class Reading(PartitionedData):
     def require_nobody_erased(self) -> None:
         """Raise Outdated if the pass would read data of a person being erased: its result could not be recorded."""
         with self.attempt.context.database.read() as session:
-            data = self.data
-            if position_has_erased_examples(session, data.model_id, data.at, data.removals_position):
+            if position_has_erased_examples(session, self.data.model_id, self.data.at):
                 raise Outdated

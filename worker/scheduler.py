@@ -15,20 +15,17 @@ from types import FrameType
 import structlog
 from celery import Celery
 
-from core import clock, idempotency, logs, metadata, suppressions
-from core.audit import entries
+from core import clock, idempotency, logs
 from core.database import Database
 from core.erasure.deleted_models import complete_erasures
-from core.erasure.receipts import write_files
+from core.erasure.receipts import file_missing
 from core.erasure.requests import restrict_held
 from core.erasure.states import warn_of_due
 from core.errors import AmendError
 from core.jobs import messages, schedule, workers
 from core.lifecycle import erase_schedule
 from core.lifecycle.retention import expire_due
-from core.lifecycle.version_retention import prune_due
-from core.register.retention import expire_records
-from core.settings import Settings, from_environment, parse_days
+from core.settings import Settings, from_environment
 from core.tracking.queries import next_event
 from core.vacuum import vacuum_if_due
 from core.versions import store_identity
@@ -36,7 +33,6 @@ from core.versions.orphans import sweep
 from core.versions.store import Store
 from core.webhooks import registry as webhooks
 from migrations.runner import open_database
-from worker.timestamping import TimestampRequester
 from worker.webhook_sender import WebhookSender
 
 log = structlog.get_logger("scheduler")
@@ -61,8 +57,6 @@ def main() -> None:
     signal.signal(signal.SIGINT, stop)
     sender = WebhookSender(settings, database, over)
     sender.start()
-    if settings.tsa_url:
-        TimestampRequester(settings, database, over).start()
     log.info("scheduler_started", seconds=settings.tick_seconds)
     while not over.is_set():
         tick(settings, database, celery)
@@ -85,20 +79,15 @@ def tick(settings: Settings, database: Database, celery: Celery) -> None:
     def sweep_store() -> None:
         store_identity.identify(database, store)
         sweep(database, store)
-        write_files(database, store)
+        file_missing(database, store)
 
-    def record_heartbeat() -> None:
+    def delete_silent_workers() -> None:
         with database.write() as session:
-            metadata.record_tick(session)
             workers.delete_silent(session, clock.now() - FORGET_AFTER)
 
     def delete_old_answers() -> None:
         with database.write() as session:
             idempotency.delete_old(session, timedelta(hours=settings.idempotency_hours))
-
-    def delete_expired_suppressions() -> None:
-        with database.write() as session:
-            suppressions.delete_expired(session)
 
     def delete_old_deliveries() -> None:
         with database.write() as session:
@@ -107,7 +96,6 @@ def tick(settings: Settings, database: Database, celery: Celery) -> None:
     steps: list[Callable[[], object]] = [
         lambda: restrict_held(database),
         lambda: expire_due(database),
-        lambda: prune_due(database),
         lambda: erase_schedule.enqueue_due(database),
         lambda: schedule.enqueue_due(database),
         lambda: schedule.reconcile(database, partial(messages.send_job, celery), settings.resend_seconds),
@@ -115,13 +103,10 @@ def tick(settings: Settings, database: Database, celery: Celery) -> None:
         lambda: complete_erasures(database, store, bool(settings.mlflow_url)),
         lambda: vacuum_if_due(database),
         publish_to_mlflow,
-        record_heartbeat,
+        delete_silent_workers,
         delete_old_answers,
         lambda: warn_of_due(database),
         delete_old_deliveries,
-        lambda: expire_records(database, settings),
-        delete_expired_suppressions,
-        lambda: entries.delete_expired(database, parse_days(settings.audit_retention)),
         (settings.folder / "scheduler.alive").touch,
     ]
     for step in steps:

@@ -1,4 +1,4 @@
-"""``amend erasures``: requests to erase a person from all models."""
+"""``amend erasures`` and ``amend receipts``: requests to erase a person from all models, and their receipts."""
 
 import time
 from collections.abc import Callable
@@ -9,15 +9,16 @@ import typer
 from amend.client import Client
 from amend.commands import output
 from amend.commands.arguments import read_lines
-from amend.commands.connection import After, Connection, Limit, Yes, command, confirm, option
+from amend.commands.connection import After, Connection, Limit, Yes, command, confirm, fail, option
 from amend.commands.subjects import Subject
 from amend.errors import ErasureFailed
-from amend.responses import Erasure, Event, Page, Part
+from amend.responses import Erasure, Event, Flaw, Page, Part
 
 # Seconds between two requests for the state of an erasure.
 POLL_SECONDS = 1.0
 
 app = typer.Typer(help="Erase people from all models, with due dates and receipts.", no_args_is_help=True)
+receipts = typer.Typer(help="Verify the receipts of erasures.", no_args_is_help=True)
 
 ErasureId = Annotated[str, typer.Argument(metavar="ID", help="Id of the erasure, or its first characters.")]
 RefusalReason = Annotated[str, option("--reason", "Reason of the refusal. It is stored and told to the person.")]
@@ -43,7 +44,7 @@ COLUMNS: output.Columns[Erasure] = {
 }
 TRAIL_COLUMNS: output.Columns[Event] = {
     "event": lambda event: event.action,
-    "by": lambda event: event.name or event.by,
+    "by": lambda event: event.by,
     "at": lambda event: output.format_time(event.at),
 }
 PART_COLUMNS: output.Columns[Part] = {
@@ -55,6 +56,7 @@ PART_COLUMNS: output.Columns[Part] = {
     "bound": lambda part: part.bound,
     "error": lambda part: f"{part.error.code}: {part.error.detail}" if part.error else None,
 }
+FLAW_COLUMNS: output.Columns[Flaw] = {"receipt": lambda flaw: flaw.number, "problem": lambda flaw: flaw.problem}
 
 
 @command(app)
@@ -220,25 +222,23 @@ def replay(connection: Connection) -> None:
     connection.say(connection.response, sentence)
 
 
-@command(app)
-def bundle(
-    connection: Connection,
-    id: ErasureId,
-    to: Annotated[str | None, option("--to", "Default: erasure-ID.zip; - for standard output.", "FILE")] = None,
-    rows: Annotated[
-        bool, option("--rows", "Include the retained rows, which are data of others. Requires the scope admin.")
-    ] = False,
-    older_size: Annotated[
-        int | None, option("--from", "Size of an older head; adds the proof that the register extends it.", "SIZE")
-    ] = None,
-) -> None:
-    """Download the evidence about an erasure as a zip file, which `amend verify` checks offline.
+@command(receipts)
+def verify(connection: Connection) -> None:
+    """Verify the hash chain of the receipts; exit with status 1 if one is missing, altered or out of order.
 
-    Example: amend erasures bundle 0b6f9c52-3d1e-4f7a-9c84-5e2a7d10f3b6 --to evidence.zip
+    Example: amend receipts verify
     """
-    content = connection.client.bundle(id, rows=rows, older_size=older_size)
-    file = to or f"erasure-{id}.zip"
-    connection.save(content, file, f"Wrote {file}, {len(content):,} bytes.")
+    chain = connection.client.verify_receipts()
+    count = f"{chain.receipts} {'receipt' if chain.receipts == 1 else 'receipts'}"
+    if chain.valid:
+        last = f"; hash of the last: {chain.last}" if chain.last else ""
+        connection.say(connection.response, f"The chain is valid: {count}{last}.")
+        return
+    if connection.as_json:
+        output.print_json(connection.response)
+    else:
+        output.print_table(chain.flaws, FLAW_COLUMNS)
+    fail(f"The chain of {count} is not valid.")
 
 
 def show_document(

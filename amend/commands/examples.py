@@ -33,7 +33,6 @@ CONTENT_TYPES = {
 # An Arrow file consists of these eight bytes, an Arrow stream and an index.
 ARROW_FILE = b"ARROW1\0\0"
 HTTP_TOO_LARGE = 413
-Split = Literal["train", "holdout"]
 PAGE = 1000
 
 app = typer.Typer(help="Add, list, correct, export and remove the examples of a model.", no_args_is_help=True)
@@ -58,7 +57,6 @@ Target = Annotated[str | None, option("--target", "Column with the target (y).",
 Id = Annotated[str | None, option("--id", "Column with the ids.", "COLUMN")]
 Subject = Annotated[str | None, option("--subject", "Column with the subjects.", "COLUMN")]
 Weight = Annotated[str | None, option("--weight", "Column with the weights.", "COLUMN")]
-Time = Annotated[str | None, option("--time", "Column with the event times.", "COLUMN")]
 
 
 @command(app)
@@ -71,20 +69,16 @@ def add(
     id_: Id = None,
     subject: Subject = None,
     weight: Weight = None,
-    time: Time = None,
-    source: Annotated[
-        str | None, option("--source", "Name of this load, for examples without a `source` of their own.", "NAME")
-    ] = None,
 ) -> None:
     """Add the examples in a file of any size. Adding a file twice is safe: duplicates are counted, not stored.
 
     A file of up to 8 MiB is stored completely or not at all. A larger or compressed file, or one whose columns are
     renamed, is sent in batches of 10 000 examples; if a batch is rejected, the batches before it remain stored.
 
-    Example: amend examples add churn march.csv --target left --id customer --source march
+    Example: amend examples add churn march.csv --target left --id customer
     """
-    found = find_file(file, format_, y=target, id=id_, subject=subject, weight=weight, time=time)
-    send_file(connection, Added, "POST", model, found, source)
+    source = find_file(file, format_, target, id_, subject, weight)
+    send_file(connection, Added, "POST", model, source)
     connection.show(connection.response)
 
 
@@ -101,12 +95,12 @@ def label(
 
     Example: amend examples label churn outcomes.csv
     """
-    found = find_file(file, format_, y=target, id=id_)
+    source = find_file(file, format_, target, id_, None, None)
     client = connection.client
     try:
-        total = client.run(client.send_labels(model, watch(found)))
+        total = client.run(client.send_labels(model, watch(source)))
     except ValueError as error:
-        fail(f"{found.name}: {error}")
+        fail(f"{source.name}: {error}")
     client.last_response = httpx.Response(200, content=msgspec.json.encode(total))
     connection.show(connection.response)
 
@@ -121,7 +115,6 @@ def replace(
     id_: Id = None,
     subject: Subject = None,
     weight: Weight = None,
-    time: Time = None,
     wait: Wait = False,
 ) -> None:
     """Correct examples: those in the file replace the ones with the same ids, and the model is adapted.
@@ -130,8 +123,8 @@ def replace(
 
     Example: amend examples replace churn corrected.csv --wait
     """
-    found = find_file(file, format_, y=target, id=id_, subject=subject, weight=weight, time=time)
-    follow_up(connection, send_file(connection, Replaced, "PUT", model, found), wait)
+    source = find_file(file, format_, target, id_, subject, weight)
+    follow_up(connection, send_file(connection, Replaced, "PUT", model, source), wait)
 
 
 @command(app)
@@ -155,10 +148,6 @@ def list_(
     quarantined: Annotated[bool, typer.Option("--quarantined", help="List examples in quarantine instead.")] = False,
     pending: Annotated[bool, typer.Option("--pending", help="List examples without a label instead.")] = False,
     source: Annotated[str | None, option("--source", "Only examples from this source.", "NAME")] = None,
-    split: Annotated[Split | None, option("--split", "Only training or holdout examples.")] = None,
-    since: Annotated[
-        str | None, option("--since", "Only examples with this event time or later (or time of arrival).", "TIME")
-    ] = None,
     limit: Limit = None,
     after: After = None,
 ) -> None:
@@ -168,9 +157,7 @@ def list_(
     """
     state: Literal["quarantined"] | None = "quarantined" if quarantined else None
     label: Literal["pending"] | None = "pending" if pending else None
-    pages = Client.examples.make(
-        connection.client, model, state=state, source=source, split=split, label=label, since=since
-    )
+    pages = Client.examples.make(connection.client, model, state=state, source=source, label=label)
     connection.show_list(connection.client.run(pages.page(connection.client, after, limit)), COLUMNS)
 
 
@@ -258,10 +245,12 @@ def count_examples(connection: Connection, model: str, source: str) -> str:
     return f"more than {PAGE}" if page.next else str(len(page.items))
 
 
-def find_file(name: str, form: Format | None, **columns: str | None) -> ExampleFile:
+def find_file(
+    name: str, form: Format | None, target: str | None, id: str | None, subject: str | None, weight: str | None
+) -> ExampleFile:
     """The file to send, with the names of its columns."""
     try:
-        file = ExampleFile.find(name, form, without_none(columns))
+        file = ExampleFile.find(name, form, without_none({"y": target, "id": id, "subject": subject, "weight": weight}))
         if name == "-":
             file.content = read_bytes(name)
         _ = file.size
@@ -272,9 +261,7 @@ def find_file(name: str, form: Format | None, **columns: str | None) -> ExampleF
     return file
 
 
-def send_file(
-    connection: Connection, kind: type[Sum], method: str, model: str, file: ExampleFile, source: str | None = None
-) -> Sum:
+def send_file(connection: Connection, kind: type[Sum], method: str, model: str, file: ExampleFile) -> Sum:
     """Send a file in one request if it is small enough, else in batches; return the total of the responses."""
     client, sent = connection.client, 0
 
@@ -290,13 +277,12 @@ def send_file(
             if not content:
                 raise ValueError(f"{file.name} contains no examples.")
             try:
-                kind_of_body, params = CONTENT_TYPES[file.form], without_none({"source": source})
-                response = client.request(method, place, params=params, content=content, content_type=kind_of_body)
+                response = client.request(method, place, content=content, content_type=CONTENT_TYPES[file.form])
                 return client.read(kind, response)
             except Invalid as error:
                 if error.status != HTTP_TOO_LARGE:  # a small file can still have too many examples
                     raise
-        total = client.run(client.send_batches(kind, method, model, count(), source))
+        total = client.run(client.send_batches(kind, method, model, count()))
         client.last_response = httpx.Response(200, content=msgspec.json.encode(total))
         return total
     except ApiError as error:

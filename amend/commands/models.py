@@ -12,17 +12,7 @@ from amend.commands.connection import After, Connection, Limit, Yes, command, co
 from amend.commands.jobs import Wait, finish
 from amend.dataframe_schema import read_schema
 from amend.requests import path, without_none
-from amend.responses import (
-    Change,
-    Changed,
-    ColumnDrift,
-    Model,
-    PredictionDrift,
-    QualityWindow,
-    Removed,
-    Replaced,
-    ReturnedDecision,
-)
+from amend.responses import Change, Changed, ColumnDrift, Model, PredictionDrift, QualityWindow, Removed, Replaced
 
 app = typer.Typer(help="Create, change, adapt, retrain and delete models.", no_args_is_help=True)
 
@@ -102,7 +92,7 @@ DRIFT_COLUMNS: output.Columns[tuple[str, ColumnDrift | PredictionDrift]] = {
     "p-value": lambda row: f"{row[1].p_value:.2g}",
     "missing": lambda row: f"{row[1].missing:.1%}",
     "unseen": lambda row: f"{row[1].unseen:.1%}",
-    "drifted": lambda row: "drifted" if row[1].drifted else "too few rows" if row[1].too_few_rows else None,
+    "drifted": lambda row: "drifted" if row[1].drifted else None,
 }
 
 
@@ -123,9 +113,6 @@ def drift(connection: Connection, model: Name) -> None:
     output.print_table(rows, DRIFT_COLUMNS)
     if found.omitted:
         output.note(f"{found.omitted} columns with a smaller PSI are not listed.")
-    for segment in found.segments[:1]:
-        figures = f"{segment.window_rows} recent rows, largest PSI {segment.psi:.3f} ({segment.worst})"
-        output.note(f"The segment that changed most is {segment.column} = {segment.value}: {figures}.")
 
 
 @command(app, "list")
@@ -233,17 +220,13 @@ def policy(
     connection: Connection,
     model: Name,
     changes: Annotated[str | None, typer.Argument(metavar="JSON", help="Fields to change, as JSON or @FILE.")] = None,
-    yes: Yes = False,
 ) -> None:
     """Show the policy of a model, or change fields of it.
 
     Example: amend models policy churn '{"adapt": {"after_changes": 50}}'
     """
     client = connection.client
-    changed = None if changes is None else parse_json(changes, "the policy")
-    if isinstance(changed, dict) and changed.get("expire") is not None:
-        confirm(f"Remove the examples of {model} as soon as they are older than {changed['expire']}?", yes)
-    found = client.model(model) if changed is None else client.change_policy(model, changed)
+    found = client.model(model) if changes is None else client.change_policy(model, parse_json(changes, "the policy"))
     connection.show(found.policy)
 
 
@@ -282,8 +265,6 @@ def change(
     if drop_column:
         named = f"the column{'s' * (len(drop_column) > 1)} {', '.join(drop_column)}"
         confirm(f"Drop {named} of {model}? Adding a column of the same name and type restores its values.", yes)
-    if revert is not None and not yes and adds_columns(connection, model, revert):
-        confirm(f"Revert the change at position {revert} of {model}? The columns that it added are dropped.", yes)
     changed = connection.client.change_model(
         model,
         regularizer=parse_kind(regularizer, "--regularizer"),
@@ -302,13 +283,6 @@ def change(
     if changed.restored:
         output.note(f"Columns restored with their values: {', '.join(changed.restored)}.")
     follow_up(connection, changed, wait)
-
-
-def adds_columns(connection: Connection, model: str, position: int) -> bool:
-    """Whether the change at a position may have added columns, which reverting it would drop."""
-    pages = Client.changes.make(connection.client, model)
-    found = connection.client.run(pages.page(connection.client, str(position + 1), 1)).items
-    return bool(found) and found[0].position == position and found[0].kind == "input"
 
 
 @command(app)
@@ -362,7 +336,7 @@ def retrain(connection: Connection, model: Name, wait: Wait = False) -> None:
     finish(connection, connection.client.retrain(model), wait)
 
 
-def follow_up(connection: Connection, done: Changed | Removed | Replaced | ReturnedDecision, wait: bool) -> None:
+def follow_up(connection: Connection, done: Changed | Removed | Replaced, wait: bool) -> None:
     """Print the response to a change; with ``wait``, wait for the job that adapts the model."""
     if wait and done.job:
         finish(connection, connection.client.job(done.job), wait)

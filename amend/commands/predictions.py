@@ -29,11 +29,6 @@ def predict(
     inputs: Annotated[str, typer.Argument(help="Inputs as JSON, or a file with JSON; - for standard input.")],
     version: Annotated[int | None, typer.Option("--version", min=1, help="Default: the champion.")] = None,
     uncertainty: Annotated[bool, option("--uncertainty", "Include the standard deviation and an interval.")] = False,
-    record: Annotated[
-        bool, option("--record", "Store the inputs and predictions as examples without labels. Requires --id.")
-    ] = False,
-    ids: Annotated[list[str] | None, option("--id", "With --record: id of each input, in order.")] = None,
-    subjects: Annotated[list[str] | None, option("--subject", "With --record: person of each input, in order.")] = None,
 ) -> None:
     """Predict for a list of inputs, or for a single vector or row.
 
@@ -44,9 +39,6 @@ def predict(
         body["version"] = version
     if uncertainty:
         body["uncertainty"] = True
-    if record:
-        body["record"] = True
-    body |= {name: given for name, given in (("ids", ids), ("subjects", subjects)) if given}
     client = connection.client
     found = client.read(Predictions, client.request("POST", path("models", model, "predictions"), json=body))
     if connection.as_json:

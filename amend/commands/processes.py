@@ -26,7 +26,6 @@ BENCHMARKS = {
     "scale": "Measure the time of one adaptation as the number of past examples grows.",
     "ingest": "Measure how many examples per second the service stores, by request format.",
     "turnaround": "Measure the time from the response to a removal to the new champion.",
-    "checks": "Measure what the promotion gate and the other checks of model quality add to the turnaround.",
     "sharing": "Measure the time of a pass over all examples, in one process and on Ray.",
     "erasure": "Measure the time of erasures, from the request to the receipt.",
 }

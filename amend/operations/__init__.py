@@ -6,7 +6,6 @@ performs an action (``client.adapt("churn")``).
 
 from __future__ import annotations
 
-from amend.operations.audit import Audit
 from amend.operations.erasures import Erasures
 from amend.operations.exports import Exports
 from amend.operations.http import HttpMethods
@@ -19,5 +18,5 @@ from amend.operations.versions import Versions
 from amend.operations.webhooks import Webhooks
 
 
-class Operations(Models, Imports, Exports, Jobs, Versions, Predictions, Erasures, Keys, Webhooks, Audit, HttpMethods):
+class Operations(Models, Imports, Exports, Jobs, Versions, Predictions, Erasures, Keys, Webhooks, HttpMethods):
     """All methods of the clients."""

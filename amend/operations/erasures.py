@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, cast
 
@@ -22,7 +22,6 @@ class Erasures(Caller):
         *,
         reason: str | None = None,
         received_at: datetime | str | None = None,
-        reference: str | None = None,
         hold: bool | None = None,
     ) -> Flow[responses.Erasure]:
         """Request the erasure of a person from all models. If a request for the person is open, return that one.
@@ -30,8 +29,7 @@ class Erasures(Caller):
         With ``hold``, the person's examples are only deactivated until the request is approved or refused. A
         ``received_at`` without a time zone is taken as UTC.
         """
-        given = {"reason": reason, "received_at": received_at, "reference": reference, "hold": hold}
-        body = {"subject": subject, **without_none(given)}
+        body = {"subject": subject, **without_none({"reason": reason, "received_at": received_at, "hold": hold})}
         return self.ask(responses.Erasure, "POST", path("erasures"), body)
 
     @operation
@@ -57,7 +55,7 @@ class Erasures(Caller):
         """All examples of a person, each with the name of its model (GDPR Art. 15 and 20)."""
         response = yield from self.send(make_call("POST", path("subjects", "export"), {"subject": subject}))
         lines = (httpx.Response(200, content=line) for line in response.content.splitlines())
-        return [self.read(responses.ExportedExample, line) for line in lines]
+        return [cast(responses.ExportedExample, self.read(dict[str, Any], line)) for line in lines]
 
     @listing
     def erasures(self, *, state: str | None = None, overdue: bool | None = None) -> Pages[responses.Erasure]:
@@ -122,8 +120,8 @@ class Erasures(Caller):
 
     @operation
     def receipt(self, erasure: responses.Erasure | str) -> Flow[responses.Receipt]:
-        """The receipt of a completed erasure, with all fields of the signed statement."""
-        # A plain dictionary, because the signature covers every field.
+        """The receipt of a completed erasure, with all fields that its hash covers."""
+        # A plain dictionary, because the hash covers every field.
         found = yield from self.ask(dict[str, Any], "GET", path("erasures", id_of(erasure), "receipt"))
         return cast(responses.Receipt, found)
 
@@ -137,44 +135,6 @@ class Erasures(Caller):
         return response.text
 
     @operation
-    def verify_receipts(self, older_head: Mapping[str, Any] | None = None) -> Flow[responses.Verification]:
-        """Verify the register, its files, the receipts and the requests.
-
-        With a signed head that was kept earlier, also verify that the register extends it.
-        """
-        params: Params = {} if older_head is None else {"size": older_head["size"], "root": older_head["root"]}
-        return self.ask(responses.Verification, "GET", path("receipts", "verify"), **params)
-
-    @listing
-    def receipts(self) -> Pages[responses.ReceiptItem]:
-        """Iterate over the receipts, newest first."""
-        return Pages(responses.ReceiptItem, path("receipts"), {})
-
-    @operation
-    def envelope(self, number: int) -> Flow[dict[str, Any]]:
-        """A receipt as a DSSE envelope with an in-toto statement, and the proof that the register contains it."""
-        return self.ask(dict[str, Any], "GET", path("receipts", str(number)))
-
-    @operation
-    def bundle(
-        self, erasure: responses.Erasure | str, *, rows: bool = False, older_size: int | None = None
-    ) -> Flow[bytes]:
-        """The evidence about an erasure, as the bytes of a zip file that ``amend verify`` checks.
-
-        ``rows`` adds the retained rows, and requires the scope `admin`. ``older_size`` adds a proof that the register
-        extends an older head of this size.
-        """
-        params: Params = {"rows": rows or None, "from": older_size}
-        place = path("erasures", id_of(erasure), "bundle")
-        response = yield from self.send(make_call("GET", place, params=without_none(params)))
-        return response.content
-
-    @operation
-    def register_head(self) -> Flow[dict[str, Any]]:
-        """The newest signed head of the register. Keep it: a later register must extend it."""
-        return self.ask(dict[str, Any], "GET", path("register", "head"))
-
-    @operation
-    def register_key(self) -> Flow[dict[str, Any]]:
-        """The public key of the register, and the keys that it replaced."""
-        return self.ask(dict[str, Any], "GET", path("register", "key"))
+    def verify_receipts(self) -> Flow[responses.Chain]:
+        """Verify the hash chain of the receipts, and list those that are missing, altered or out of order."""
+        return self.ask(responses.Chain, "GET", path("receipts", "verify"))

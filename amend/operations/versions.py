@@ -29,11 +29,7 @@ class Versions(Caller):
 
     @operation
     def promote(self, model: str, version: int) -> Flow[responses.Promoted]:
-        """Make a version the champion. Promoting an older one (a rollback) holds the model until ``resume``.
-
-        If the version was purged, a job trains a new version at the same position and promotes that one: wait for it
-        with ``client.wait``.
-        """
+        """Make a version the champion. Promoting an older one (a rollback) holds the model until ``resume``."""
         return self.ask(responses.Promoted, "POST", path("models", model, "versions", version, "promote"))
 
     @operation

@@ -12,17 +12,10 @@ from typing import Any, NotRequired, TypedDict
 
 import msgspec
 
+from amend.responses.base import ExportedExample as ExportedExample
 from amend.responses.base import Page as Page
 from amend.responses.base import Response
 from amend.responses.methods import AddedMethods, ErasureMethods, JobMethods, ReplacedMethods
-
-
-class Actor(Response, frozen=True, kw_only=True):
-    """The API key that performed an action."""
-
-    id: str
-    name: str | None = None
-    """Null if the key is not in the database, as after a restore from a backup."""
 
 
 class Added(AddedMethods, frozen=True, kw_only=True):
@@ -35,8 +28,6 @@ class Added(AddedMethods, frozen=True, kw_only=True):
     first_position: int | None = None
     """First position that the batch took in the ledger; null if it took none, as examples without a label do."""
     last_position: int | None = None
-    quarantined: int = 0
-    """Number of stored examples in quarantine, because they are about people whose data was erased; missing if zero."""
 
 
 class Audit(Response, frozen=True, kw_only=True):
@@ -89,33 +80,6 @@ class Audit(Response, frozen=True, kw_only=True):
     fewer examples, a retrain would have a larger loss, too."""
 
 
-class AuditEntry(Response, frozen=True, kw_only=True):
-    """An action that changed, exported or looked up personal data, or changed who may do so.
-
-    It names no person: no subject, no id of an example and no values."""
-
-    id: int
-    at: datetime
-    actor: Actor
-    action: str
-    model: str | None = None
-    version: int | None = None
-    position: int | None = None
-    """Of an export: the ledger position that it shows."""
-    erasure: str | None = None
-    """Id of the erasure request."""
-    job: str | None = None
-    """Id of the job that the action started."""
-    object: str | None = None
-    """Id of the key or webhook that the action is about."""
-    client: str | None = None
-    """IP address that the request came from; AMEND_TRUSTED_PROXIES names proxies to look behind."""
-    request_id: str | None = None
-    """The `X-Request-ID` of the request, which is also in the log."""
-    counts: dict[str, int]
-    """Number of examples and the like, by the fields of the response."""
-
-
 class Certificate(Response, frozen=True, kw_only=True):
     """How far a version can be from a full retrain on the same data."""
 
@@ -135,6 +99,17 @@ class Certificate(Response, frozen=True, kw_only=True):
     """Measurements of a network, for which no bound exists."""
     removal: RemovalPromise | None = None
     """The guarantee of certified removal, for models that were created with it."""
+
+
+class Chain(Response, frozen=True, kw_only=True):
+    """Result of verifying the hash chain of the receipts."""
+
+    valid: bool
+    receipts: int
+    """Number of receipts that were verified."""
+    last: str | None = None
+    """Hash of the last receipt. Keep a copy elsewhere: it reveals if the whole chain was replaced."""
+    flaws: list[Flaw]
 
 
 class Change(Response, frozen=True, kw_only=True):
@@ -187,8 +162,6 @@ class ColumnDrift(Response, frozen=True, kw_only=True):
     """p-value of a chi-squared test. It does not decide."""
     drifted: bool
     """Whether `psi` exceeds `limit`, with at least 200 rows on each side."""
-    too_few_rows: bool
-    """Whether one side has fewer than 200 rows, so that drift cannot be detected."""
     missing: float
     """Share of the window's rows in which the value is missing."""
     unseen: float
@@ -283,8 +256,6 @@ class Decision(Response, frozen=True, kw_only=True):
     """Version that it was adapted from."""
     position: int
     """Last position of the ledger that it reflects."""
-    removals_position: int
-    """Position up to which removals are reflected: `position`, or a later one if the version replaces a purged one."""
     state: str
     method: str
     """`kprior`, `warm` (gradient descent on all examples, starting from the previous version), `retrain`, or
@@ -299,14 +270,12 @@ class Decision(Response, frozen=True, kw_only=True):
     """How far the version can be from a full retrain; null if the policy does not ask for a certificate."""
     gate: Gate | None = None
     """Result of the promotion gate; null for purged versions and for versions from before release 0.3."""
-    quarantined: int
-    """Number of examples in quarantine because the gate rejected this version."""
     cost: Cost
     spec: dict[str, Any]
     """Spec that the version was made with: the parts `input`, `target`, `architecture`, `regularizer` and `loss`,
     and `class_weight` if the model has it, as in the model."""
     sha256: str | None = None
-    """SHA-256 of the file of weights; null once the version is purged for an erasure."""
+    """SHA-256 of the file of weights; null once the version is purged."""
     mlflow: dict[str, Any] | None = None
     """Null until the version is published to MLflow."""
     created_at: datetime
@@ -358,9 +327,6 @@ class Drift(Response, frozen=True, kw_only=True):
     """Number of columns with a smaller PSI that are not listed."""
     predictions: PredictionDrift | None = None
     """Null if the champion was made for other columns or classes than the model has now."""
-    segments: list[SegmentDrift]
-    """Drift among the rows with each value of the columns in `policy.segments`, the worst first. Values with fewer
-    than 200 rows on either side are left out."""
 
 
 class DriftBin(Response, frozen=True, kw_only=True):
@@ -404,13 +370,10 @@ class Erasure(ErasureMethods, frozen=True, kw_only=True):
     refusal: str | None = None
     """Reason for the refusal."""
     trail: list[Event]
-    """Actions on the request, in order, as in the register. Records that have expired are left out."""
+    """Actions on the request, in order."""
     models: list[Part]
     receipt: str | None = None
     """Path of the receipt; null until the erasure is completed."""
-    acknowledgement: dict[str, Any] | None = None
-    """Only in the response to a new request: proof that the signed register contains it. Keep it, or give it to the
-    person: nobody can deny the request later."""
 
 
 class Erasures(Response, frozen=True, kw_only=True):
@@ -424,9 +387,7 @@ class Event(Response, frozen=True, kw_only=True):
 
     action: str
     by: str
-    """Id of the API key that was used; `amend` for what Amend did by itself."""
-    name: str | None = None
-    """Name of the API key."""
+    """Id of the API key that was used."""
     at: datetime
 
 
@@ -470,13 +431,11 @@ class Figure(Response, frozen=True, kw_only=True):
 
 
 class Flaw(Response, frozen=True, kw_only=True):
-    """Something that contradicts the register."""
+    """A problem with one receipt."""
 
+    number: int
+    """Number of the receipt."""
     problem: str
-    leaf: int | None = None
-    """Index of the leaf that it concerns."""
-    receipt: int | None = None
-    """Number of the receipt that it concerns."""
 
 
 class Gate(Response, frozen=True, kw_only=True):
@@ -500,7 +459,7 @@ class Gate(Response, frozen=True, kw_only=True):
     passed: bool | None = None
     """null: the comparison was not possible; `reason` says why."""
     reason: str | None = None
-    """`first_version`, `too_few_rows`, `schema_changed` or `version_purged`."""
+    """`first_version`, `too_few_rows`, `schema_changed`, `loss_changed` or `version_purged`."""
     action: str
     """What a failure leads to. Versions without new examples are never rejected."""
     confirmed: GateComparison | None = None
@@ -532,7 +491,7 @@ class GateComparison(Response, frozen=True, kw_only=True):
     passed: bool | None = None
     """null: the comparison was not possible; `reason` says why."""
     reason: str | None = None
-    """`first_version`, `too_few_rows`, `schema_changed` or `version_purged`."""
+    """`first_version`, `too_few_rows`, `schema_changed`, `loss_changed` or `version_purged`."""
 
 
 class Health(Response, frozen=True, kw_only=True):
@@ -605,9 +564,6 @@ class Labelled(Response, frozen=True, kw_only=True):
     """Ids of which the model has no example, neither with nor without a label."""
     duplicates: int = 0
     """Number of labels that their examples already had."""
-    quarantined: int = 0
-    """Number of stored labels whose examples are in quarantine, because they are about people whose data was erased;
-    missing if zero."""
 
 
 class Lookup(Response, frozen=True, kw_only=True):
@@ -714,8 +670,6 @@ class PredictionDrift(Response, frozen=True, kw_only=True):
     """p-value of a chi-squared test. It does not decide."""
     drifted: bool
     """Whether `psi` exceeds `limit`, with at least 200 rows on each side."""
-    too_few_rows: bool
-    """Whether one side has fewer than 200 rows, so that drift cannot be detected."""
     missing: float
     """Share of the window's rows in which the value is missing."""
     unseen: float
@@ -747,18 +701,6 @@ class Promotion(Response, frozen=True, kw_only=True):
     created_at: datetime
 
 
-class Proof(Response, frozen=True, kw_only=True):
-    """An inclusion proof (`leaf`, `size`, `leaf_hash`) or a consistency proof (`from`, `to`), as in RFC 6962."""
-
-    leaf: int | None = None
-    size: int | None = None
-    leaf_hash: str | None = None
-    from_: int | None = msgspec.field(default=None, name="from")
-    to: int | None = None
-    path: list[str]
-    """Hashes, in hexadecimal, in the order of RFC 6962."""
-
-
 class QualityWindow(Response, frozen=True, kw_only=True):
     """Predictions for new examples, made before the model learnt them."""
 
@@ -779,10 +721,6 @@ class QualityWindow(Response, frozen=True, kw_only=True):
     """Metrics of the best constant prediction for these examples."""
     challenger: dict[str, int | float | None] | None = None
     """Metrics of the policy's challenger, if it made predictions."""
-    segments: list[SegmentMetrics]
-    """The champion on the examples with each value of the columns in `policy.segments`, the worst by the gate's
-    metric first. Values with fewer than 30 examples are left out, and so are all of them if the metrics are
-    rounded."""
     alarm: bool
     """Whether the champion's loss was far above its usual loss."""
     rounded: bool
@@ -819,29 +757,9 @@ class Receipt(TypedDict):
     """Number of the person's examples."""
     statement: str
     models: list[ReceiptModel]
-    leaf: int
-    """Index of its leaf in the register."""
-    key_id: str
-    """Id of the key that signed it."""
-    recognised_until: NotRequired[str | None]
-    """Until when a keyed hash is kept by which data about the person is recognised if it returns."""
+    previous: str
+    """Hash of the previous receipt."""
     sha256: str
-    """Hash of the signed statement."""
-
-
-class ReceiptItem(Response, frozen=True, kw_only=True):
-    """A receipt in a list."""
-
-    number: int
-    erasure: str
-    """Id of the erasure."""
-    leaf: int
-    """Index of its leaf in the register."""
-    sha256: str
-    """Hash of the signed statement."""
-    key_id: str
-    """Id of the key that signed it."""
-    completed_at: str
 
 
 class ReceiptModel(TypedDict):
@@ -856,8 +774,8 @@ class ReceiptModel(TypedDict):
     """Description of the method in words."""
     version: NotRequired[int | None]
     """The version that does not depend on the person's examples."""
-    commitment: NotRequired[str | None]
-    """SHA-256 of a salt and the SHA-256 of that version's file. The salt is deleted when the version is purged."""
+    sha256: NotRequired[str | None]
+    """SHA-256 of that version's file."""
     certificate: NotRequired[dict[str, Any] | None]
     """Certificate of that version."""
     disagreement: NotRequired[float | None]
@@ -945,8 +863,6 @@ class Replaced(ReplacedMethods, frozen=True, kw_only=True):
     """Number of examples that were replaced."""
     unchanged: int = 0
     """Number of examples that already had the given content."""
-    quarantined: int = 0
-    """Number of new examples in quarantine, because they are about people whose data was erased; missing if zero."""
     position: int = 0
     """Last position that the correction took in the ledger, one for each replaced example; the head if it took none."""
     job: str | None = None
@@ -970,15 +886,6 @@ class Retried(Response, frozen=True, kw_only=True):
     """Ids of the erasures."""
 
 
-class ReturnedDecision(Response, frozen=True, kw_only=True):
-    """Result of a decision about examples of returning people."""
-
-    examples: int
-    """Number of examples that were put into force, or removed."""
-    job: str | None = None
-    """Id of the job that adapts the model; null if nothing has to be adapted."""
-
-
 class SegmentComparison(Response, frozen=True, kw_only=True):
     """A version compared with the champion on holdout rows that have the same value of a column."""
 
@@ -1000,40 +907,10 @@ class SegmentComparison(Response, frozen=True, kw_only=True):
     passed: bool | None = None
     """null: the comparison was not possible; `reason` says why."""
     reason: str | None = None
-    """`first_version`, `too_few_rows`, `schema_changed` or `version_purged`."""
+    """`first_version`, `too_few_rows`, `schema_changed`, `loss_changed` or `version_purged`."""
     column: str
     value: str
     """The value; `(missing)` and `(other)` for missing and unseen values."""
-
-
-class SegmentDrift(Response, frozen=True, kw_only=True):
-    """Drift among the rows that have the same value of a column."""
-
-    column: str
-    value: str
-    """The value; `(missing)` and `(other)` for missing and unseen values."""
-    reference_rows: int
-    window_rows: int
-    drifted: bool
-    """Whether a column or the predictions have drifted within the segment."""
-    drifted_columns: list[str]
-    predictions_drifted: bool
-    worst: str | None = None
-    """Column with the largest PSI."""
-    psi: float
-    """Largest PSI of a column."""
-
-
-class SegmentMetrics(Response, frozen=True, kw_only=True):
-    """Examples of a window with the same value of a column."""
-
-    column: str
-    value: str
-    """The value; `(missing)` and `(other)` for missing and unseen values."""
-    rows: int
-    """Number of examples."""
-    champion: dict[str, float]
-    """Metrics of the champion at that time."""
 
 
 class Side(Response, frozen=True, kw_only=True):
@@ -1083,19 +960,6 @@ class Sides(Response, frozen=True, kw_only=True):
     """Standard error of the difference."""
 
 
-class Verification(Response, frozen=True, kw_only=True):
-    """Result of verifying the register, the receipts and the requests."""
-
-    valid: bool
-    receipts: int
-    """Number of receipts."""
-    leaves: int
-    """Number of leaves of the register."""
-    head: dict[str, Any]
-    """Newest signed head. Keep a copy elsewhere: only an older head reveals that it was truncated or rebuilt."""
-    flaws: list[Flaw]
-
-
 class Version(Response, frozen=True, kw_only=True):
     """A model state that reflects the ledger up to one position."""
 
@@ -1107,8 +971,6 @@ class Version(Response, frozen=True, kw_only=True):
     """Version that it was adapted from."""
     position: int
     """Last position of the ledger that it reflects."""
-    removals_position: int
-    """Position up to which removals are reflected: `position`, or a later one if the version replaces a purged one."""
     state: str
     method: str
     """`kprior`, `warm` (gradient descent on all examples, starting from the previous version), `retrain`, or
@@ -1123,14 +985,12 @@ class Version(Response, frozen=True, kw_only=True):
     """How far the version can be from a full retrain; null if the policy does not ask for a certificate."""
     gate: Gate | None = None
     """Result of the promotion gate; null for purged versions and for versions from before release 0.3."""
-    quarantined: int
-    """Number of examples in quarantine because the gate rejected this version."""
     cost: Cost
     spec: dict[str, Any]
     """Spec that the version was made with: the parts `input`, `target`, `architecture`, `regularizer` and `loss`,
     and `class_weight` if the model has it, as in the model."""
     sha256: str | None = None
-    """SHA-256 of the file of weights; null once the version is purged for an erasure."""
+    """SHA-256 of the file of weights; null once the version is purged."""
     mlflow: dict[str, Any] | None = None
     """Null until the version is published to MLflow."""
     created_at: datetime
@@ -1156,16 +1016,6 @@ class CreatedWebhook(Webhook, frozen=True, kw_only=True):
     secret: str
 
 
-class ExportedExample(Example, frozen=True, kw_only=True):
-    """One line of an export: an example of the subject."""
-
-    subject: str
-    """The subject as the request names it."""
-    model: str
-    in_force: bool
-    """Whether the example is active. Otherwise it is removed and not deleted yet, or it has no label yet."""
-
-
 class IssuedKey(Key, frozen=True, kw_only=True):
     """A new key with the text to send as `Authorization: Bearer ...`. The text is shown only once."""
 
@@ -1173,12 +1023,10 @@ class IssuedKey(Key, frozen=True, kw_only=True):
 
 
 class Promoted(Version, frozen=True, kw_only=True):
-    """The new champion, or a purged version that a job rebuilds."""
+    """The new champion."""
 
     held: Held | None = None
     """Set if the model is held: promoting an older version holds it until `resume`."""
-    job: str | None = None
-    """Id of the job that rebuilds a purged version and promotes the result; null if the version is the champion."""
 
 
 class Resumed(Model, frozen=True, kw_only=True):

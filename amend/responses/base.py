@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypedDict, TypeVar
 
 import msgspec
 
@@ -18,3 +18,16 @@ class Page(Response, Generic[T], frozen=True):
 
     items: list[T]
     next: str | None = None
+
+
+class ExportedExample(TypedDict):
+    """A subject's example: in force, or removed and not deleted yet."""
+
+    model: str
+    id: str
+    x: Any
+    y: int | float | str
+    weight: float
+    split: str
+    position: int
+    in_force: bool

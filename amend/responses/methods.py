@@ -19,7 +19,6 @@ class AddedMethods(Response, frozen=True):
             later,
             accepted=self.accepted + later.accepted,
             duplicates=self.duplicates + later.duplicates,
-            quarantined=self.quarantined + later.quarantined,
             first_position=later.first_position if self.first_position is None else self.first_position,
             last_position=self.last_position if later.last_position is None else later.last_position,
         )
@@ -28,13 +27,8 @@ class AddedMethods(Response, frozen=True):
 class ReplacedMethods(Response, frozen=True):
     def __add__(self: Replaced, later: Replaced) -> Replaced:  # type: ignore[misc]
         """The response to both batches, as if they had been one."""
-        return replace(
-            later,
-            replaced=self.replaced + later.replaced,
-            unchanged=self.unchanged + later.unchanged,
-            quarantined=self.quarantined + later.quarantined,
-            job=later.job or self.job,
-        )
+        replaced, unchanged = self.replaced + later.replaced, self.unchanged + later.unchanged
+        return replace(later, replaced=replaced, unchanged=unchanged, job=later.job or self.job)
 
 
 class ErasureMethods(Response, frozen=True):

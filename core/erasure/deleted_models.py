@@ -41,6 +41,7 @@ def complete_erasures(database: Database, store: Store, mlflow: bool) -> None:
             return
     cleanup = vacuum_database(database)
     with database.write() as session:
+        receipts.require_all(session, store)
         for part, erasure in session.execute(waiting).all():
             found = find_model_traces(session, store, part, mlflow)
             if any(found.values()):
@@ -48,7 +49,7 @@ def complete_erasures(database: Database, store: Store, mlflow: bool) -> None:
             report.write(part, replace(report.read(part), checked=found, database=cleanup, in_mlflow=None))
             states.complete_part(session, part, erasure)
             mark_vacuum_due(session)
-    receipts.write_files(database, store)
+    receipts.file_missing(database, store)
 
 
 def find_model_traces(session: Session, store: Store, part: Part, mlflow: bool) -> dict[str, int]:

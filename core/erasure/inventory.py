@@ -4,8 +4,8 @@ A test compares it with the schema, so that a new table cannot be forgotten.
 """
 
 PURGED = {
-    "examples": "rows of the person are deleted, with the texts of unseen categories",
-    "pending_examples": "rows of the person are deleted, with the texts of unseen categories",
+    "examples": "rows of the person are deleted",
+    "pending_examples": "rows of the person are deleted",
     "recorded_predictions": "those for examples of the person, and those of purged versions, are deleted",
     "quality_windows": "predictions of versions trained on the person's data are deleted; rounded metrics stay",
     "drift_reports": "counts are deleted, and computed again without the person's examples; names of columns stay",
@@ -13,6 +13,7 @@ PURGED = {
     "imports": "weights for the first version; deleted with the person's data, and once that version exists",
     "versions": "versions trained on the person's data are purged: files and metrics are deleted, their cost is kept",
     "erasures": "the keyed hash of the person and the reasons are deleted when it ends, except the reason of a refusal",
+    "erasure_events": "actions on a request, with the ids of the API keys",
     "erasure_parts": "positions of the person's examples, that is, numbers of deleted rows",
     "idempotency_records": "response encrypted and request hashed with the caller's own key; deleted after a day",
     "removals": "only counts",
@@ -31,12 +32,6 @@ PURGED = {
     "sign_ins": "hashes of random cookies, kept for hours",
     "metadata": "nothing about people",
     "orphan_files": "names of files that are about to be deleted",
-    "audit_entries": "names of models, ids of keys, erasures and jobs, addresses of clients, and counts",
-    "suppressions": "another keyed hash of the person is added, and kept until its retention period ends",
     "receipts": "another keyed hash, which identifies the person only to the holder of the secret",
-    "register_leaves": "the same keyed hash, and the caller's reference; deleted after the retention period",
-    "register_nodes": "hashes of salted hashes",
-    "register_keys": "nothing about people",
-    "register_timestamps": "nothing about people",
 }
 """What an erasure does to the person's data, by table."""

@@ -10,20 +10,17 @@ from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
 from core.clock import now
-from core.database import Database
-from core.erasure.queries import count_examples, must_be_purged
+from core.database import Database, rows_changed
+from core.erasure.queries import must_be_purged
 from core.erasure.receipt_text import Trace, describe_cleanup
 from core.ledger import labels, pending, quarantine
 from core.ledger.queries import batched
 from core.models.policy import duration, policy_of
 from core.quality.drift_records import forget_report
 from core.quality.forgetting import forget_versions, round_windows
-from core.register import log
-from core.register.records import SYSTEM
-from core.tables.erasures import ErasureState, Part
+from core.tables.erasures import Part
 from core.tables.ledger import Example, HoldoutSample, PendingExample
 from core.tables.models import Model
-from core.tables.register import RecordKind
 from core.tables.versions import FIRST, Comparison, Version, VersionState
 from core.vacuum import vacuum
 from core.versions.erased_examples import has_examples_at
@@ -38,36 +35,26 @@ def purge_versions(session: Session, model: Model, part: Part) -> None:
     imports.drop(session, model.id)
     keep = policy_of(model).erasure.keep_superseded
     forget_figures(session, part)
-    for version in session.scalars(select(Version).where(must_be_purged(part))).all():
-        # of versions that the policy's retention purged, metrics and recorded predictions are left
-        if keep is None or version.state is VersionState.PURGED:
+    found = session.scalars(select(Version).where(must_be_purged(part), Version.state != VersionState.PURGED)).all()
+    if keep is None:
+        for version in found:
             purge_version(session, version)
-        else:
-            version.purge_at = version.purge_at or now() + duration(keep)
-
-
-def record_purges(session: Session, versions: Sequence[Version]) -> None:
-    """Record in the register that versions, which were kept after erasures, are purged now."""
-    for version in versions:
-        kept_after = select(Part).where(Part.model_id == version.model_id, Part.state == ErasureState.COMPLETED)
-        for part in session.scalars(kept_after):
-            query = select(Version.number).where(must_be_purged(part), Version.number == version.number)
-            if session.scalar(query) is not None:
-                place = {"model": part.model, "version": version.number}
-                log.record(session, RecordKind.PURGED, SYSTEM, part.erasure_id, **place)
+        return
+    for version in found:
+        version.purge_at = version.purge_at or now() + duration(keep)
 
 
 def delete_examples(session: Session, model: Model, positions: Sequence[int]) -> int:
-    """Delete examples by position; returns how many different ones there were."""
+    """Delete examples by position; returns how many."""
     model_id = model.id
     quarantine.release(session, model, positions)
     forget_report(session, model_id)
     if count_sampled(session, model_id, positions):  # the adaptation replaces it, if there was one
         session.execute(delete(HoldoutSample).where(HoldoutSample.model_id == model_id))
-    count = count_examples(session, model_id, positions)
+    count = 0
     labels.forget_predictions(session, model_id, positions)
     for some in batched(positions):
-        session.execute(delete(Example).where(Example.model_id == model_id, Example.position.in_(some)))
+        count += rows_changed(session, delete(Example).where(Example.model_id == model_id, Example.position.in_(some)))
     return count
 
 

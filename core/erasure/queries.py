@@ -1,9 +1,7 @@
 """Queries about erasures: requests, their parts and trails, people, and versions to purge."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
 
 import sqlalchemy as sa
 from sqlalchemy import Select, exists, func, select
@@ -12,16 +10,14 @@ from sqlalchemy.orm import Session
 from core.clock import now
 from core.database import utc_text
 from core.erasure.receipt_text import KeepReason
-from core.erasure.report import KeptVersions, TrailEntry, VersionFates
+from core.erasure.report import KeptVersions, VersionFates
 from core.errors import Conflict, NotFound
 from core.ids import find_by_id
 from core.ledger.queries import batched
 from core.paging import invalid_cursor, page_after
-from core.register import log
-from core.tables.erasures import OPEN, PENDING, Erasure, ErasureState, Part, Receipt
+from core.tables.erasures import OPEN, PENDING, Erasure, ErasureState, Event, EventKind, Part, Receipt
 from core.tables.ledger import HAS_CONTENT, Example, PendingExample, RecordedPrediction
 from core.tables.models import Model
-from core.tables.register import RecordKind
 from core.tables.versions import Version, VersionState
 from core.versions.erased_examples import (
     has_examples_at,
@@ -32,11 +28,6 @@ from core.versions.erased_examples import (
     select_parts_in,
 )
 from core.versions.queries import tip_of, versions_of
-
-WARN_BEFORE_DUE = timedelta(days=7)
-"""How long before the due date webhooks and metrics warn of an open request."""
-STUCK_AFTER = timedelta(days=1)
-"""A request that has been in progress for longer needs attention: most take minutes."""
 
 
 def find(session: Session, id: str) -> Erasure:
@@ -86,27 +77,6 @@ def count_erasures(session: Session) -> list[tuple[ErasureState, int, int]]:
     return [(ErasureState(state), count, overdue) for state, count, overdue in found]
 
 
-@dataclass(frozen=True)
-class OpenRequests:
-    """The erasure requests that are neither completed nor refused."""
-
-    oldest: datetime | None
-    """When the oldest of them was received."""
-    due_soon: int
-    """How many are due within a week, or overdue."""
-    stuck: int
-    """How many have been in progress for more than a day."""
-
-
-def measure_open(session: Session) -> OpenRequests:
-    """The age of the open requests, for monitoring."""
-    working, moment = [state for state in OPEN if state is not ErasureState.FAILED], now()
-    soon = func.count(sa.case((Erasure.due_at < moment + WARN_BEFORE_DUE, 1)))
-    stuck = sa.and_(Erasure.state.in_(working), Erasure.created_at < moment - STUCK_AFTER)
-    found = select(func.min(Erasure.received_at), soon, func.count(sa.case((stuck, 1))))
-    return OpenRequests(*session.execute(found.where(Erasure.state.in_(PENDING))).one())
-
-
 def list_failed(session: Session) -> Sequence[Erasure]:
     return session.scalars(select(Erasure).where(Erasure.state == ErasureState.FAILED).order_by(Erasure.id)).all()
 
@@ -136,33 +106,14 @@ def verified_parts(session: Session, model: Model) -> list[tuple[Part, Erasure]]
     return [(part, erasure) for part, erasure in found if part.state in at_work and has_forgotten(part, tip)]
 
 
-def trail_of(session: Session, erasure: Erasure) -> list[TrailEntry]:
-    """The trail of an erasure: all actions whose records have not expired, in order."""
-    return [trail_entry(record) for record in log.records_of(session, erasure.id)]
+def events_of(session: Session, erasure: Erasure) -> list[Event]:
+    """The trail of an erasure: all actions, in order."""
+    return list(session.scalars(select(Event).where(Event.erasure_id == erasure.id).order_by(Event.id)))
 
 
-def trail_entry(record: Mapping[str, Any]) -> TrailEntry:
-    return TrailEntry(record["kind"], record["actor"]["id"], record["at"], record["actor"]["name"])
-
-
-def details_of(
-    session: Session, erasures: Sequence[Erasure]
-) -> tuple[dict[str, list[Part]], dict[str, list[TrailEntry]]]:
-    """`parts_of` and `trail_of` several erasures, by their ids."""
-    ids = [erasure.id for erasure in erasures]
-    parts: dict[str, list[Part]] = {id: [] for id in ids}
-    for some in batched(ids):
-        theirs = select(Part).where(Part.erasure_id.in_(some)).order_by(Part.model)
-        for part in session.scalars(theirs.execution_options(populate_existing=True)):
-            parts[part.erasure_id].append(part)
-    records = log.records_by_erasure(session, ids)
-    return parts, {id: [trail_entry(record) for record in records[id]] for id in ids}
-
-
-def last_record(session: Session, erasure: Erasure, kind: RecordKind) -> datetime | None:
+def last_event(session: Session, erasure: Erasure, kind: EventKind) -> datetime | None:
     """When an action was last performed."""
-    found = [r["at"] for r in log.records_of(session, erasure.id) if r["kind"] == kind]
-    return datetime.fromisoformat(found[-1]) if found else None
+    return session.scalar(select(func.max(Event.at)).where(Event.erasure_id == erasure.id, Event.kind == kind))
 
 
 def receipt_of(session: Session, erasure: Erasure) -> Receipt:
@@ -214,19 +165,6 @@ def positions_of(session: Session, subject: bytes | None, model_id: int, in_forc
     return sorted(session.scalars(query.where(Example.removed.is_(None)) if in_force else query))
 
 
-def count_examples(session: Session, model_id: int, positions: Iterable[int]) -> int:
-    """How many different examples are stored at some positions.
-
-    An example may be stored more than once, because it returned into force or was corrected; of others, only the
-    position is left.
-    """
-    ids: set[str] = set()
-    for some in batched(sorted(positions)):
-        stored = select(Example.id).where(Example.model_id == model_id, Example.position.in_(some), HAS_CONTENT)
-        ids.update(session.scalars(stored))
-    return len(ids)
-
-
 def model_ids_of(session: Session, subjects: Iterable[bytes | None]) -> list[int]:
     """Ids of the models that have examples of the given people, in the order in which they are locked."""
     found: set[int] = set()
@@ -237,10 +175,10 @@ def model_ids_of(session: Session, subjects: Iterable[bytes | None]) -> list[int
 
 
 def subjects_in_force(session: Session, subjects: Sequence[bytes]) -> set[bytes]:
-    """The given people who have examples in force or in quarantine."""
+    """The given people who have examples in force."""
     found: set[bytes] = set()
     for some in batched(subjects):
-        in_force = (Example.subject.in_(some), sa.or_(Example.removed.is_(None), Example.quarantine.is_not(None)))
+        in_force = (Example.subject.in_(some), Example.removed.is_(None))
         found.update(s for s in session.scalars(select(Example.subject).where(*in_force).distinct()) if s is not None)
         free = (PendingExample.subject.in_(some), PendingExample.restricted.is_(False))
         waiting = session.scalars(select(PendingExample.subject).where(*free).distinct())
@@ -267,8 +205,8 @@ def trained_positions(session: Session, part: Part, at: int) -> list[int]:
 
 def last_that_knew(session: Session, part: Part) -> Version | None:
     """The newest version that knew the person and still has its weights."""
-    trained = has_examples_at(part, Version.position, Version.removals_position)
-    known = select(Version).where(Version.model_id == part.model_id, trained, Version.state != VersionState.PURGED)
+    known = select(Version).where(Version.model_id == part.model_id, has_examples_at(part, Version.position))
+    known = known.where(Version.state != VersionState.PURGED)
     return session.scalar(known.order_by(Version.position.desc(), Version.number.desc()).limit(1))
 
 

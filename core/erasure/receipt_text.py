@@ -10,7 +10,6 @@ from core.erasure.report import ComparisonSummary, Familiarity, Method, ModelRep
 from core.kprior.certificate.audit import Audit
 from core.kprior.certificate.certificate import Certificate
 from core.tables.versions import Comparison, Version, VersionKind
-from core.versions.commitments import commit_to
 from core.versions.privacy_rounding import coarse_certificate
 
 CACHES = "processes that serve predictions discard the weights of superseded versions within a minute"
@@ -67,9 +66,6 @@ def write_statement(models: Sequence[ModelReport]) -> str:
     where = "1 model" if len(models) == 1 else f"{len(models)} models"
     were = "was" if count == 1 else "were"
     text = f"{examples} about this person {were} forgotten by {where} and deleted; {their} absence was verified."
-    if not count:  # they were removed and deleted before the request
-        text = f"The content of the examples about this person had already been deleted from {where}; the remaining "
-        text += "references to them were deleted, and their absence was verified."
     if unbounded := sum(lacks_bound(model) for model in models):
         networks = (
             "1 of them is a network that was" if unbounded == 1 else f"{unbounded} of them are networks that were"
@@ -100,7 +96,7 @@ DELETED = Outcome(Method.DELETED, "the model was deleted, with everything it kne
 def describe_unknown(champion: Version) -> Outcome:
     """The outcome if the version in use is older than the person's first example."""
     words = "the version in use was made before this data came, and never knew it"
-    return Outcome(Method.UNKNOWN, words, champion.number, commit_to(champion))
+    return Outcome(Method.UNKNOWN, words, champion.number, champion.sha256)
 
 
 def describe_outcome(version: Version, comparison: Comparison | None, tolerance: float) -> Outcome:
@@ -109,7 +105,7 @@ def describe_outcome(version: Version, comparison: Comparison | None, tolerance:
     if certificate is not None and certificate.kind == "measured":
         certificate = coarse_certificate(certificate)
     compared = ComparisonSummary(comparison.result["disagreement"]) if comparison is not None else None
-    made = (version.number, commit_to(version), certificate, compared)
+    made = (version.number, version.sha256, certificate, compared)
     if version.kind is VersionKind.TRAINED:
         return Outcome(Method.RETRAINED, "retrained without this data", *made)
     by = " by a descent on all examples that are left" if version.method == "warm" else ""
@@ -213,12 +209,6 @@ def describe_purged(model: ModelReport) -> str:
         return ""
     which = join_ranges(model.versions.purged if model.versions else [])
     return f"{count_of(model.deleted.versions, 'version')} that knew the person{which and f': {which}'}"
-
-
-def describe_recognition(until: str) -> str:
-    """What is kept about the person after the erasure, and why; `until` is a date."""
-    hashed = f"until {until[:10]}, a keyed hash of the identifier that was searched for"
-    return f"{hashed}; it serves only to recognise new data about the person, and does not contain the identifier"
 
 
 def describe_return(examples: int) -> str:

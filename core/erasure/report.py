@@ -1,7 +1,7 @@
 """The report on an erasure: the content of a receipt, as data.
 
 The report of a model grows while its job runs, and is stored in the row of the part meanwhile; `receipt_text` writes
-its sentences. Once all models are done, `receipts.py` signs the complete report.
+its sentences. Once all models are done, `receipts.py` appends the complete report to the chain.
 """
 
 from collections.abc import Mapping
@@ -42,8 +42,7 @@ class Outcome:
     method: Method
     words: str
     version: int | None = None
-    commitment: str | None = None
-    """Salted commitment to the version's file."""
+    sha256: str | None = None
     certificate: Certificate | None = None
     compared: ComparisonSummary | None = None
     """If both an adapted and a retrained version exist."""
@@ -112,10 +111,7 @@ class TrailEntry:
 
     action: str
     by: str
-    """Id of the API key, or `amend`."""
     at: str
-    name: str | None = None
-    """Name of the API key."""
 
 
 @dataclass(frozen=True)
@@ -132,8 +128,6 @@ class ErasureReport:
     found: int
     statement: str
     models: list[ModelReport]
-    recognised_until: str | None = None
-    """Until when a keyed hash is kept by which data about the person is recognised if it returns."""
 
 
 FILES = "files in MLflow"
@@ -167,7 +161,7 @@ def model_json(report: ModelReport) -> dict[str, object]:
 def outcome_json(outcome: Outcome) -> dict[str, object]:
     """How a model forgot, as JSON; a version without a certificate has a null one."""
     found: dict[str, object] = {"method": outcome.method.value, "words": outcome.words}
-    found |= without_none({"version": outcome.version, "commitment": outcome.commitment})
+    found |= without_none({"version": outcome.version, "sha256": outcome.sha256})
     if outcome.method in (Method.ADAPTED, Method.RETRAINED):
         found["certificate"] = without_none(certificate_json(outcome.certificate)) if outcome.certificate else None
     if outcome.compared is not None:
@@ -188,7 +182,6 @@ def report_from(body: Mapping[str, Any]) -> ErasureReport:
         extended=body.get("extended", False),
         trail=[TrailEntry(**event) for event in body.get("trail", [])],
         models=[model_from(model) for model in body["models"]],
-        recognised_until=body.get("recognised_until"),
     )
 
 
@@ -216,7 +209,7 @@ def outcome_from(body: Mapping[str, Any]) -> Outcome:
         body.get("words", ""),
         compared=ComparisonSummary(body["disagreement"]) if "disagreement" in body else None,
         certificate=read_certificate(body["certificate"]) if body.get("certificate") else None,
-        **{name: body.get(name) for name in ("version", "commitment", "tolerance")},
+        **{name: body.get(name) for name in ("version", "sha256", "tolerance")},
     )
 
 

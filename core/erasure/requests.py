@@ -7,13 +7,7 @@ from sqlalchemy.orm import Session
 from core import ledger
 from core.database import Database
 from core.erasure import states
-from core.erasure.queries import (
-    count_examples,
-    model_ids_of,
-    positions_of,
-    select_held_with_examples,
-    subjects_in_force,
-)
+from core.erasure.queries import model_ids_of, positions_of, select_held_with_examples, subjects_in_force
 from core.erasure.states import RequestDetails
 from core.jobs import queue
 from core.ledger import pending
@@ -79,14 +73,12 @@ def restrict(session: Session, erasure: Erasure, model: Model, held: bool) -> No
         ledger.remove(session, model, Example.subject, [""], [erasure.subject])
     hidden = pending.restrict(session, model.id, erasure.subject)
     positions = positions_of(session, erasure.subject, model.id)
-    earlier = session.get(Part, (erasure.id, model.id))
-    examples = count_examples(session, model.id, set(positions).difference(earlier.positions if earlier else ()))
-    part = earlier or states.begin_part(session, erasure, model)
+    part = session.get(Part, (erasure.id, model.id)) or states.begin_part(session, erasure, model)
     new = set(positions) - set(part.positions)
     if new or hidden or part.state is ErasureState.FAILED:
         part.positions = sorted({*part.positions, *positions})  # some of them may be deleted already
         part.restricted = sorted({*part.restricted, *in_force})
-        part.examples = (part.examples or 0) + examples + hidden
+        part.examples = (part.examples or 0) + len(new) + hidden
         # no version was trained on examples without a label
         part.first_position = part.positions[0] if part.positions else NEVER
         part.removal_position = model.head if part.positions else 0

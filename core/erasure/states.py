@@ -11,38 +11,36 @@ A part follows `TRANSITIONS`:
 - A request can be refused until its first part reaches `purging`.
 
 The erasure as a whole shows the state of the part that is furthest behind, or `failed` if any part failed. Each
-function is one transition, with its record in the register and its times; the caller's transaction holds the locks.
+function is one transition, with its entry in the trail and its times; the caller's transaction holds the locks.
 """
 
-import hashlib
 import hmac
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy import case, exists, literal, select, update
 from sqlalchemy.orm import Session
 
-from core import suppressions
 from core.clock import now
 from core.database import Database, dialect_insert, utc_text
 from core.erasure import receipts, report
 from core.erasure.due_dates import due_date, may_extend
-from core.erasure.queries import WARN_BEFORE_DUE, find_open, last_record, parts_of, trail_of
+from core.erasure.queries import events_of, find_open, last_event, parts_of
 from core.erasure.receipt_text import write_statement
-from core.erasure.report import ErasureReport
+from core.erasure.report import ErasureReport, TrailEntry, report_json
 from core.errors import Conflict
 from core.ledger.queries import batched
-from core.register import log, tree
 from core.tables.documents import JobError
-from core.tables.erasures import OPEN, PENDING, Erasure, ErasureState, Part
+from core.tables.erasures import OPEN, PENDING, Erasure, ErasureState, Event, EventKind, Part
 from core.tables.models import Model
-from core.tables.register import RecordKind
 from core.tables.webhooks import WebhookEvent
 from core.versions.erased_examples import open_parts
 from core.webhooks.events import emit
 
+WARN_BEFORE_DUE = timedelta(days=7)
+"""How long before the due date webhooks are warned of an open request."""
 HELD, RECEIVED, ADAPTING = ErasureState.HELD, ErasureState.RECEIVED, ErasureState.ADAPTING
 VERIFYING, PURGING = ErasureState.VERIFYING, ErasureState.PURGING
 COMPLETED, FAILED, REFUSED = ErasureState.COMPLETED, ErasureState.FAILED, ErasureState.REFUSED
@@ -74,11 +72,11 @@ ERASURE_TRANSITIONS: dict[ErasureState, frozenset[ErasureState]] = {
     REFUSED: frozenset(),
 }
 """The states that an erasure may go to: as it shows the part furthest behind, it may skip states of single parts."""
-DECISIONS: dict[RecordKind, tuple[Sequence[ErasureState], str, str]] = {
-    RecordKind.APPROVED: ((HELD,), "erasure_not_held", "The erasure is {}. Only a held erasure can be approved."),
-    RecordKind.REFUSED: (PENDING, "erasure_ended", "The erasure has already ended: it is {}."),
-    RecordKind.EXTENDED: (PENDING, "erasure_ended", "The erasure has already ended: it is {}."),
-    RecordKind.RETRIED: ((FAILED,), "erasure_not_failed", "The erasure has not failed: it is {}."),
+DECISIONS: dict[EventKind, tuple[Sequence[ErasureState], str, str]] = {
+    EventKind.APPROVED: ((HELD,), "erasure_not_held", "The erasure is {}. Only a held erasure can be approved."),
+    EventKind.REFUSED: (PENDING, "erasure_ended", "The erasure has already ended: it is {}."),
+    EventKind.EXTENDED: (PENDING, "erasure_ended", "The erasure has already ended: it is {}."),
+    EventKind.RETRIED: ((FAILED,), "erasure_not_failed", "The erasure has not failed: it is {}."),
 }
 """For each decision: the states in which it can be made, and the error code and message in all other states."""
 
@@ -91,8 +89,6 @@ class RequestDetails:
     reason: str | None = None
     received_at: datetime | None = None
     hold: bool = False
-    reference: str | None = None
-    """The caller's own number for the request. Only the register has it, until its record expires."""
 
 
 def token_of(subject: bytes, secret: bytes) -> str:
@@ -108,12 +104,18 @@ def move(row: Erasure | Part, state: ErasureState) -> None:
     row.state = state
 
 
-def record_decision(session: Session, erasure: Erasure, kind: RecordKind, by: str, **fields: str | bool | None) -> None:
-    """Record a decision in the register; raises Conflict if it cannot be made in this state."""
+def record_event(session: Session, erasure: Erasure, kind: EventKind, by: str) -> None:
+    """Add an action to the trail, in the transaction that performs it; `by` is the id of the API key."""
+    session.add(Event(erasure_id=erasure.id, kind=kind, by=by))
+    session.flush()
+
+
+def record_decision(session: Session, erasure: Erasure, kind: EventKind, by: str) -> None:
+    """Add a decision to the trail; raises Conflict if it cannot be made in this state."""
     states, code, message = DECISIONS[kind]
     if erasure.state not in states:
         raise Conflict(code, message.format(erasure.state))
-    log.record(session, kind, by, erasure.id, **fields)
+    record_event(session, erasure, kind, by)
 
 
 def file(session: Session, filing: RequestDetails, secret: bytes, by: str, request_id: str | None) -> Erasure:
@@ -139,23 +141,13 @@ def file(session: Session, filing: RequestDetails, secret: bytes, by: str, reque
         assert erasure is not None
     elif filing.received_at is not None and filing.received_at < erasure.received_at:
         erasure.received_at = filing.received_at
-        extended_at = last_record(session, erasure, RecordKind.EXTENDED)
+        extended_at = last_event(session, erasure, EventKind.EXTENDED)
         # an extension counts if it was made within the first month, which now begins earlier
         in_time = extended_at is not None and may_extend(filing.received_at, extended_at)
         erasure.due_at = due_date(filing.received_at, extended=in_time)
-    log.record(
-        session,
-        RecordKind.FILED,
-        by,
-        erasure.id,
-        subject_token=erasure.token,
-        received_at=utc_text(erasure.received_at),
-        due_at=utc_text(erasure.due_at),
-        reference=filing.reference,
-        reason=filing.reason is not None,
-    )
+    record_event(session, erasure, EventKind.FILED, by)
     if begun and erasure.state is HELD:
-        log.record(session, RecordKind.HELD, by, erasure.id)
+        record_event(session, erasure, EventKind.HELD, by)
     return erasure
 
 
@@ -175,7 +167,7 @@ def receive_part(part: Part, held: bool = False) -> None:
 
 def approve(session: Session, erasure: Erasure, by: str) -> None:
     """Approve a held request; the caller moves its parts with `receive_part` and `begin_purge`."""
-    record_decision(session, erasure, RecordKind.APPROVED, by)
+    record_decision(session, erasure, EventKind.APPROVED, by)
     move(erasure, RECEIVED)
 
 
@@ -184,7 +176,7 @@ def refuse(session: Session, erasure: Erasure, reason: str, by: str) -> None:
     parts = parts_of(session, erasure)
     if erasure.state in PENDING and any(has_begun(part) for part in parts):
         raise Conflict("erasure_begun", "The erasure cannot be refused: data of the person is already being deleted.")
-    record_decision(session, erasure, RecordKind.REFUSED, by, reason=reason)
+    record_decision(session, erasure, EventKind.REFUSED, by)
     move(erasure, REFUSED)
     for part in parts:
         move(part, REFUSED)
@@ -203,11 +195,8 @@ def extend(session: Session, erasure: Erasure, reason: str, by: str) -> None:
         raise Conflict("erasure_extended", "The due date was already extended. The law allows that only once.")
     if erasure.state in PENDING and not may_extend(erasure.received_at, now()):
         raise Conflict("erasure_late", "The first month is over. The law allows an extension only within it.")
-    due_at = due_date(erasure.received_at, extended=True)
-    # only a hash: the reason is deleted when the erasure ends
-    hashed = hashlib.sha256(reason.encode()).hexdigest()
-    record_decision(session, erasure, RecordKind.EXTENDED, by, due_at=utc_text(due_at), reason_sha256=hashed)
-    erasure.extension, erasure.due_at = reason, due_at
+    record_decision(session, erasure, EventKind.EXTENDED, by)
+    erasure.extension, erasure.due_at = reason, due_date(erasure.received_at, extended=True)
     erasure.warned_at = None
 
 
@@ -219,14 +208,13 @@ def warn_of_due(database: Database) -> int:
         for erasure in found:
             erasure.warned_at = now()
             due_at, event = utc_text(erasure.due_at), WebhookEvent.ERASURE_DUE_SOON
-            state, head = erasure.state.value, dict(tree.current_head(session))
-            emit(session, event, erasure=erasure.id, state=state, due_at=due_at, receipt=None, sha256=None, head=head)
+            emit(session, event, erasure=erasure.id, state=erasure.state.value, due_at=due_at)
         return len(found)
 
 
 def retry(session: Session, erasure: Erasure, by: str) -> None:
     """Retry a failed request; the caller moves the failed parts with `receive_part`."""
-    record_decision(session, erasure, RecordKind.RETRIED, by)
+    record_decision(session, erasure, EventKind.RETRIED, by)
 
 
 def advance(session: Session, model_id: int, state: ErasureState) -> None:
@@ -286,15 +274,14 @@ def derive(parts: Sequence[ErasureState]) -> ErasureState:
 def complete(session: Session, erasure: Erasure, parts: Sequence[Part]) -> None:
     """Write the receipt, and delete what identifies the person."""
     erasure.completed_at = now()
-    recognised_until = None if erasure.subject is None else suppressions.suppress(session, erasure.subject)
+    receipt = receipts.append(session, erasure.id, report_json(report_of(session, erasure, parts)))
     move(erasure, COMPLETED)
-    receipts.issue(session, erasure, report_of(session, erasure, parts, recognised_until))
+    erasure.receipt = receipt.number
+    emit(session, WebhookEvent.ERASURE_COMPLETED, erasure=erasure.id, late=erasure.late)
     erasure.subject = erasure.reason = erasure.extension = None
 
 
-def report_of(
-    session: Session, erasure: Erasure, parts: Sequence[Part], recognised_until: datetime | None
-) -> ErasureReport:
+def report_of(session: Session, erasure: Erasure, parts: Sequence[Part]) -> ErasureReport:
     """The report on an erasure, assembled from the reports of its parts."""
     assert erasure.completed_at is not None
     models = [report.read(part) for part in parts]
@@ -305,9 +292,8 @@ def report_of(
         extended=erasure.extension is not None,
         late=erasure.late,
         completed_at=utc_text(erasure.completed_at),
-        trail=trail_of(session, erasure),
+        trail=[TrailEntry(event.kind.value, event.by, utc_text(event.at)) for event in events_of(session, erasure)],
         found=sum(model.examples for model in models),
         statement=write_statement(models),
         models=models,
-        recognised_until=utc_text(recognised_until) if recognised_until else None,
     )

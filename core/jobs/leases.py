@@ -57,11 +57,10 @@ def take(session: Session, job_id: str, owner: str, seconds: float, max_attempts
             return found
     elif find_in_state(session, model.id, job.kind, JobState.RUNNING) is not None:
         return None  # another message is sent when the running job ends
+    tip = None if job.kind is JobKind.RETRAIN else tip_of(session, model)
     job.state, job.attempts, job.started_at = JobState.RUNNING, job.attempts + 1, job.started_at or now()
     job.progress, job.message = 0.0, "Started"
-    if job.kind is not JobKind.REBUILD:  # the position of which does not move
-        tip = None if job.kind is JobKind.RETRAIN else tip_of(session, model)
-        job.from_position, job.to_position = tip.position if tip else 0, model.head
+    job.from_position, job.to_position = tip.position if tip else 0, model.head
     job.lease_owner, job.lease_expires_at = owner, now() + timedelta(seconds=seconds)
     return found
 

@@ -55,8 +55,6 @@ class Batch:
     """(n,) event times in microseconds, UTC, NaT where none was given; None if no example has one."""
     sources: Sequence[str | None] | None = None
     """Where each example came from; None if no example has a source."""
-    unseen: Sequence[str | None] | None = None
-    """Texts of each example's unseen category values (`core/ledger/unseen.py`); None if no example has any."""
     predicted: Predicted | None = None
     """Predictions to store with examples without a label."""
 
@@ -75,7 +73,6 @@ class Batch:
             None if self.weights is None else self.weights[index],
             None if self.times is None else self.times[index],
             None if self.sources is None else [self.sources[i] for i in index],
-            None if self.unseen is None else [self.unseen[i] for i in index],
             None if self.predicted is None else self.predicted.take(index),
         )
 

@@ -22,7 +22,6 @@ from sqlalchemy.orm import Session
 
 from core.database import is_read_only_error
 from core.ledger.batch import Batch
-from core.ledger.unseen import without_nulls
 
 Parameters = Mapping[str, int | float | str | bytes | datetime | Sequence[int] | None]
 """Parameters of a statement, by name."""
@@ -51,8 +50,6 @@ def insert(session: Session, model_id: int, first: int, batch: Batch, holdout: N
                 theirs.append([time and time.isoformat(" ", "microseconds") for time in batch.times.tolist()])
             if batch.sources is not None:
                 theirs.append(batch.sources)
-            if batch.unseen is not None:
-                theirs.append(batch.unseen)
             rows = zip(*([] if weights is None else [weights.tolist()]), *ours, *theirs, strict=True)
             placeholders = ", ".join("?" * (len(ours) + len(theirs) + (weights is not None)))
             driver.executemany(f"INSERT INTO examples ({columns_of(batch)}) VALUES ({placeholders})", rows)
@@ -63,7 +60,7 @@ def insert(session: Session, model_id: int, first: int, batch: Batch, holdout: N
 
 def columns_of(batch: Batch) -> str:
     """The columns that a batch fills. Weights that are all 1 are neither sent nor stored."""
-    given = {"weight": batch.stored_weights, "time": batch.times, "source": batch.sources, "unseen": batch.unseen}
+    given = {"weight": batch.stored_weights, "time": batch.times, "source": batch.sources}
     before, *after = [name if column is not None else "" for name, column in given.items()]
     return ", ".join(filter(None, [before, COLUMNS, *after]))
 
@@ -169,17 +166,16 @@ def subject_fields(batch: Batch, which: slice) -> pa.Scalar | pa.Array:
 
 
 def optional_fields(batch: Batch, which: slice) -> list[pa.Array]:
-    """The fields of times, sources and unseen texts, each with its size, if the batch has any."""
+    """The fields of times and sources, each with its size, if the batch has any."""
     fields = []
     if batch.times is not None:
         since = (batch.times[which] - POSTGRES_EPOCH).astype(np.int64).astype(">i8").tobytes()
         given = enumerate((~np.isnat(batch.times[which])).tolist())
         values = [TIME_SIZE + since[8 * i : 8 * i + 8] if is_given else NULL for i, is_given in given]
         fields.append(pa.array(values, pa.binary()))
-    for column in (batch.sources, batch.unseen):
-        if column is not None:
-            texts = [None if text is None else text.encode() for text in column[which]]
-            fields.append(pa.array([NULL if t is None else len(t).to_bytes(4, "big") + t for t in texts], pa.binary()))
+    if batch.sources is not None:
+        texts = [None if source is None else source.encode() for source in batch.sources[which]]
+        fields.append(pa.array([NULL if t is None else len(t).to_bytes(4, "big") + t for t in texts], pa.binary()))
     return fields
 
 
@@ -192,18 +188,13 @@ class Rows:
     x: NDArray[Any]
     weight: NDArray[np.float64] | None = None
     """None: every weight is 1."""
-    unseen: Sequence[str | None] | None = None
-    """Texts of unseen category values; read only if rows are stored in different layouts."""
 
     def __len__(self) -> int:
         return len(self.position)
 
 
-def to_rows(rows: list[Any], dtype: str | None) -> Rows:
-    """Convert rows of `columns_to_read` to arrays, in the order of their positions.
-
-    Without a dtype, x is an array of bytes, and the texts of unseen values are the fifth column.
-    """
+def to_rows(rows: list[tuple[int, float, bytes, float | None]], dtype: str | None) -> Rows:
+    """Convert rows of position, y, the bytes of x, and weight to arrays. Without a dtype, x is an array of bytes."""
     position = np.fromiter((row[0] for row in rows), np.int64, len(rows))
     y = np.fromiter((row[1] for row in rows), np.float64, len(rows))
     if dtype is None:
@@ -215,25 +206,18 @@ def to_rows(rows: list[Any], dtype: str | None) -> Rows:
     given, weight = [row[3] for row in rows], None
     if given.count(None) < len(given):
         weight = np.array([1.0 if value is None else value for value in given])
-    unseen = None if dtype is not None else without_nulls([row[4] for row in rows])
     if (np.diff(position) < 0).any():
         order = np.argsort(position)
         position, y, x = position[order], y[order], x[order]
         weight = None if weight is None else weight[order]
-        unseen = None if unseen is None else [unseen[i] for i in order.tolist()]
-    return Rows(position, y, x, weight, unseen)
-
-
-def columns_to_read(dtype: str | None) -> str:
-    """The columns of a row that readers need: texts of unseen values only if rows are converted to other columns."""
-    return "position, y, x, weight" if dtype is not None else "position, y, x, weight, unseen"
+    return Rows(position, y, x, weight)
 
 
 def select(session: Session, where: str, parameters: Parameters, dtype: str | None) -> Rows:
     """The rows that satisfy a condition, ordered by position."""
     connection = session.connection()
     # sorted here: without statistics, PostgreSQL may sort the whole table for an ORDER BY
-    query = f"SELECT {columns_to_read(dtype)} FROM examples WHERE {where}"
+    query = f"SELECT position, y, x, weight FROM examples WHERE {where}"
     with sqlalchemy_errors(connection):
         return to_rows(run(connection, query, parameters).fetchall(), dtype)
 
@@ -245,28 +229,9 @@ def select_at(
 
     The condition must not restrict positions: SQLite would then scan all rows that satisfy it.
     """
-    return to_rows(look_up(session, model_id, positions, columns_to_read(dtype), where, parameters), dtype)
-
-
-def select_with_subjects(
-    session: Session, model_id: int, positions: Sequence[int], where: str, parameters: Parameters, dtype: str | None
-) -> tuple[Rows, dict[int, bytes]]:
-    """The same rows, and by position the subjects of those that have one."""
-    rows = look_up(session, model_id, positions, f"{columns_to_read(dtype)}, subject", where, parameters)
-    return to_rows(rows, dtype), {row[0]: row[-1] for row in rows if row[-1] is not None}
-
-
-def subjects_at(session: Session, model_id: int, positions: Sequence[int]) -> list[tuple[int, bytes]]:
-    """The positions and subjects of the rows at the given distinct positions that have one."""
-    return look_up(session, model_id, positions, "position, subject", "subject IS NOT NULL", {})
-
-
-def look_up(
-    session: Session, model_id: int, positions: Sequence[int], columns: str, where: str, parameters: Parameters
-) -> list[Any]:
     connection = session.connection()
     values: dict[str, Any] = {**parameters, "model": model_id}
-    query = f"SELECT {columns} FROM examples WHERE model_id = :model AND {where} AND position"
+    query = f"SELECT position, y, x, weight FROM examples WHERE model_id = :model AND {where} AND position"
     if connection.dialect.name == "sqlite":
         listed = ", ".join(str(int(position)) for position in positions)
         query = f"{query} IN ({listed})"
@@ -276,7 +241,7 @@ def look_up(
         query = f"SELECT one.* FROM unnest(CAST(:wanted AS BIGINT[])) AS wanted(at), LATERAL ({one}) AS one"
         values["wanted"] = list(positions)
     with sqlalchemy_errors(connection):
-        return list(run(connection, query, values).fetchall())
+        return to_rows(run(connection, query, values).fetchall(), dtype)
 
 
 def positions(session: Session, where: str, parameters: Parameters) -> NDArray[np.int64]:

@@ -9,13 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sqlalchemy import or_, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 from torch import Tensor
 
@@ -23,9 +22,8 @@ from core.kprior import Examples
 from core.kprior.data.conversion import Conversion, input_conversion, recode, target_conversion, target_then
 from core.kprior.model.spec import Input, Spec, Target, dtype_of, shape_of
 from core.ledger import bulk
-from core.ledger.unseen import convert, decode, without_nulls
 from core.models.schema_changes import plain_part
-from core.tables.ledger import Change, ChangeKind, Example
+from core.tables.ledger import Change, ChangeKind
 from core.tables.models import Model
 
 CHUNK_BYTES = 16 * 2**20
@@ -88,17 +86,6 @@ class ConvertedExamples(Examples):
     """(n,) the size of each row in bytes, without padding."""
 
 
-class Converted(NamedTuple):
-    """Rows in the layout of a position."""
-
-    y: NDArray[np.float64]
-    """(n,) targets; NaN for classes that were removed."""
-    x: NDArray[Any]
-    """(n, width of one input)."""
-    unseen: Sequence[str | None] | None
-    """Texts of the values that are still unseen; None if there are none."""
-
-
 class Layout:
     """The shape and types of a model's inputs and targets as tensors, and the conversion of older rows."""
 
@@ -131,8 +118,7 @@ class Layout:
         """Convert rows to tensors: inputs in their shape, targets in the family's mean space."""
         if not self.steps:
             return self._examples(rows, rows.y, rows.x)
-        y, x, _ = self.convert(rows.position, rows.y, rows.x, rows.unseen)
-        converted = self._examples(rows, y, x)
+        converted = self._examples(rows, *self.convert(rows.position, rows.y, rows.x))
         data = [head.tobytes() + body for head, body in zip(rows.y, rows.x, strict=True)]
         longest = max(map(len, data), default=0)
         padded = np.frombuffer(bytearray().join([d.ljust(longest, b"\0") for d in data]), np.uint8)
@@ -152,17 +138,9 @@ class Layout:
         return Examples(torch.from_numpy(rows.position), torch.from_numpy(x).reshape(-1, *self.shape), target, weight)
 
     def convert(
-        self,
-        position: NDArray[np.int64],
-        y: NDArray[np.float64],
-        x: Sequence[bytes] | NDArray[Any],
-        unseen: Sequence[str | None] | None = None,
-    ) -> Converted:
-        """Convert the targets and inputs of stored rows, and the texts of their unseen values.
-
-        The target of a class that was removed is NaN.
-        """
-        texts = [] if unseen is None else list(unseen)
+        self, position: NDArray[np.int64], y: NDArray[np.float64], x: Sequence[bytes] | NDArray[Any]
+    ) -> tuple[NDArray[np.float64], NDArray[Any]]:
+        """Convert the targets and inputs of stored rows. The target of a class that was removed is NaN."""
         inputs, targets = np.empty((len(position), math.prod(self.shape)), self.dtype), y.astype(np.float64)
         older = np.searchsorted(self.positions, position)
         for age in np.unique(older).tolist():
@@ -170,33 +148,15 @@ class Layout:
             raw = np.frombuffer(b"".join([x[i] for i in which.tolist()]), self.dtype).reshape(len(which), -1)
             step = self.steps[age] if age < len(self.steps) else None
             if step is not None and step.input is not None:
-                raw = step.input(raw, [decode(texts[i]) for i in which.tolist()] if texts else None)
-                for i in which.tolist() if texts else ():
-                    texts[i] = convert(step.input, texts[i])
+                raw = step.input(raw)
             if step is not None and step.target is not None:
                 targets[which] = recode(step.target, targets[which])
             inputs[which] = raw
-        return Converted(targets, inputs, without_nulls(texts))
+        return targets, inputs
 
-    def content(self, position: int, y: float, x: bytes, unseen: str | None = None) -> tuple[float, bytes, str | None]:
-        """Target, input and texts of unseen values of one stored row, converted to this layout."""
+    def content(self, position: int, y: float, x: bytes) -> tuple[float, bytes]:
+        """Target and input of one stored row, converted to this layout."""
         if not self.steps or position > self.positions[-1] or not x:
-            return y, x, unseen
-        targets, inputs, texts = self.convert(np.array([position]), np.array([y]), [x], [unseen])
-        return float(targets[0]), inputs[0].tobytes(), texts[0] if texts else None
-
-
-def recovers_examples(session: Session, model_id: int, layout: Layout, conversion: Conversion, at: int) -> bool:
-    """Whether training examples in force at a position have unseen values that a later change of the columns adds.
-
-    `layout` is the layout at the position, and `conversion` the change of its columns.
-    """
-    ours = (Example.model_id == model_id, Example.unseen.is_not(None), Example.holdout.is_(False))
-    in_force = or_(Example.removed.is_(None), Example.removed > at)
-    texts = select(Example.unseen).where(*ours, in_force).distinct()
-    for age, (after, until) in enumerate(pairwise([0, *layout.positions.tolist(), at])):
-        earlier = layout.steps[age].input if age < len(layout.steps) else None
-        for stored in session.scalars(texts.where(Example.position > after, Example.position <= until)):
-            if conversion.recovered(decode(stored if earlier is None else convert(earlier, stored))):
-                return True
-    return False
+            return y, x
+        targets, inputs = self.convert(np.array([position]), np.array([y]), [x])
+        return float(targets[0]), inputs[0].tobytes()

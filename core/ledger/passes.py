@@ -39,8 +39,6 @@ class LedgerRows(PartitionedData):
         self.database, self.model_id, self.spec, self.span = database, model_id, spec, span
         self.at = at
         """The position whose spec applies."""
-        self.removals_position = at
-        """The position up to which removed examples are left out."""
         with database.read() as session:
             self.layout = Layout.at(session, model_id, spec, at)
 
@@ -81,7 +79,6 @@ class Pass(LedgerRows):
         window = f"{by} > :after AND {by} <= :until"
         self.where = f"model_id = :model AND holdout = :holdout AND {window} AND {where} AND {HAS_CONTENT}"
         self.values = {"model": model_id, "holdout": holdout, **values}
-        self.removals_position = values.get("at", self.at)
 
     def __iter__(self) -> Iterator[Examples]:
         # a window of positions, not of rows, so that the database neither sorts nor counts
@@ -106,16 +103,9 @@ def split_span(span: range, chunk: int) -> list[range]:
     return [range(start, min(start + size, span.stop)) for start in span[::size]]
 
 
-def read_in_force(
-    database: Database,
-    model_id: int,
-    spec: Spec,
-    at: int,
-    holdout: bool = False,
-    removals_position: int | None = None,
-) -> Pass:
-    """All training (or holdout) examples in force at a position, without those removed up to `removals_position`."""
-    return Pass(database, model_id, spec, IN_FORCE, holdout, range(at), at=max(at, removals_position or at))
+def read_in_force(database: Database, model_id: int, spec: Spec, at: int, holdout: bool = False) -> Pass:
+    """All training (or holdout) examples in force at a position."""
+    return Pass(database, model_id, spec, IN_FORCE, holdout, range(at), at=at)
 
 
 def read_added(database: Database, model_id: int, spec: Spec, since: int, at: int, holdout: bool = False) -> Pass:
@@ -123,12 +113,9 @@ def read_added(database: Database, model_id: int, spec: Spec, since: int, at: in
     return Pass(database, model_id, spec, ADDED, holdout, range(since, at), since=since, at=at)
 
 
-def read_removed(
-    database: Database, model_id: int, spec: Spec, since: int, at: int, removals_position: int | None = None
-) -> Pass:
-    """Training examples that were in force at `since` and were removed until `at`, but after `removals_position`."""
-    span = range(since if removals_position is None else removals_position, at)
-    return Pass(database, model_id, spec, REMOVED, False, span, by="removed", since=since)
+def read_removed(database: Database, model_id: int, spec: Spec, since: int, at: int) -> Pass:
+    """Training examples that were in force at `since` and were removed until `at`."""
+    return Pass(database, model_id, spec, REMOVED, False, range(since, at), by="removed", since=since)
 
 
 def load_if_small(data: Data) -> Data:

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from core.clock import now
 from core.database import rows_changed
 from core.ledger.batch import Batch
-from core.ledger.queries import batched, find_purged
+from core.ledger.queries import batched
 from core.tables.ledger import Change, ChangeKind, Example, PendingExample
 from core.tables.models import Model
 
@@ -34,29 +34,22 @@ def find(session: Session, model_id: int, ids: Sequence[str]) -> dict[str, Pendi
     return found
 
 
-def inputs_of(rows: Sequence[PendingExample], layout: Layout) -> tuple[NDArray[Any], Sequence[str | None] | None]:
-    """(n, width) the inputs of pending examples, and the texts of unseen values, converted to a layout."""
+def inputs_of(rows: Sequence[PendingExample], layout: Layout) -> NDArray[Any]:
+    """(n, width) the inputs of pending examples, converted to a layout."""
     # a row is newer than the last change of the layout that it was stored in
     positions = np.array([row.layout_position + 1 for row in rows])
-    _, x, unseen = layout.convert(positions, np.zeros(len(rows)), [row.x for row in rows], [row.unseen for row in rows])
-    return x, unseen
+    return layout.convert(positions, np.zeros(len(rows)), [row.x for row in rows])[1]
 
 
-def content_of(row: PendingExample, layout: Layout) -> tuple[bytes, str | None, bytes | None, float, bool]:
-    """Input, unseen values, subject, weight and split of a pending example, by which it is compared."""
+def content_of(row: PendingExample, layout: Layout) -> tuple[bytes, bytes | None, float, bool]:
+    """Input, subject, weight and split of a pending example, by which it is compared."""
     weight = 1.0 if row.weight is None else row.weight
-    x, unseen = inputs_of([row], layout)
-    return x[0].tobytes(), unseen[0] if unseen else None, row.subject, weight, row.holdout
+    return inputs_of([row], layout)[0].tobytes(), row.subject, weight, row.holdout
 
 
 def store(session: Session, model_id: int, batch: Batch, holdout: NDArray[np.bool_]) -> None:
-    """Store new examples without labels.
-
-    A version that an erasure has purged since it made its predictions leaves none of them.
-    """
+    """Store new examples without labels."""
     weights, predicted, moment = batch.stored_weights, batch.predicted, now()
-    numbers = () if predicted is None else (predicted.version, predicted.challenger)
-    gone = find_purged(session, model_id, numbers) if numbers else set[int]()
     rows: list[dict[str, Any]] = []
     for i, id_ in enumerate(batch.ids.to_pylist()):
         row = {
@@ -69,7 +62,6 @@ def store(session: Session, model_id: int, batch: Batch, holdout: NDArray[np.boo
             "source": None if batch.sources is None else batch.sources[i],
             "layout_position": batch.layout_position,
             "x": batch.features[i],
-            "unseen": None if batch.unseen is None else batch.unseen[i],
             "version": None,
             "mean": None,
             "challenger": None,
@@ -78,9 +70,8 @@ def store(session: Session, model_id: int, batch: Batch, holdout: NDArray[np.boo
             "created_at": moment,
         }
         if predicted is not None:
-            if predicted.version not in gone:
-                row |= {"version": predicted.version, "mean": predicted.mean[i].astype("<f8").tobytes()}
-            if predicted.challenger_mean is not None and predicted.challenger not in gone:
+            row |= {"version": predicted.version, "mean": predicted.mean[i].astype("<f8").tobytes()}
+            if predicted.challenger_mean is not None:
                 mean = predicted.challenger_mean[i].astype("<f8").tobytes()
                 row |= {"challenger": predicted.challenger, "challenger_mean": mean}
         rows.append(row)

@@ -1,6 +1,6 @@
 """Single rows and pages of the ledger: examples in force, and removals. `passes` reads all examples."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
@@ -13,7 +13,6 @@ from core.errors import NotFound
 from core.paging import invalid_cursor
 from core.tables.ledger import Change, Example, PendingExample, Removal
 from core.tables.models import Model
-from core.tables.versions import Version, VersionState
 
 VALUES_PER_QUERY = 5_000
 """Values in one IN (...), far below the limits of both databases."""
@@ -32,7 +31,6 @@ class StoredExample(NamedTuple):
     position: int
     time: datetime | None = None
     source: str | None = None
-    unseen: str | None = None
 
 
 COLUMNS = (
@@ -44,7 +42,6 @@ COLUMNS = (
     Example.position,
     Example.time,
     Example.source,
-    Example.unseen,
 )
 
 
@@ -59,14 +56,7 @@ class ExampleFilter:
     since: datetime | None = None
     """Only examples whose event time, or time of arrival, is not earlier."""
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether the source is text that no source can be. It is not sent: PostgreSQL rejects some of it."""
-        return self.source is not None and not self.source.isprintable()
-
     def conditions(self, model: Model) -> list[ColumnElement[bool]]:
-        if self.is_empty:
-            return [false()]
         in_use = Example.quarantine.is_not(None) if self.quarantined else Example.removed.is_(None)
         found = [Example.model_id == model.id, in_use]
         if self.source is not None:
@@ -81,10 +71,10 @@ class ExampleFilter:
 
     def pending_conditions(self, model: Model) -> list[ColumnElement[bool]]:
         """The same for examples without a label."""
-        if self.is_empty or self.quarantined:
-            return [false()]
         row = PendingExample
         found = [row.model_id == model.id, row.restricted.is_(False)]
+        if self.quarantined:
+            found.append(false())
         if self.source is not None:
             found.append(row.source == self.source)
         if self.holdout is not None:
@@ -143,13 +133,6 @@ def find_removal(session: Session, model: Model, id: str) -> Removal:
     if removal is None or removal.model_id != model.id:
         raise NotFound("removal_not_found", "This removal does not exist.")
     return removal
-
-
-def find_purged(session: Session, model_id: int, numbers: Collection[int | None]) -> set[int]:
-    """Which versions an erasure has purged, or keeps out of use until it does: nothing they predict may be stored."""
-    gone = or_(Version.state == VersionState.PURGED, Version.purge_at.is_not(None))
-    ours = (Version.model_id == model_id, Version.number.in_([number for number in numbers if number is not None]))
-    return set(session.scalars(select(Version.number).where(*ours, gone)))
 
 
 def look_up_in_force(

@@ -20,7 +20,7 @@ from core.ledger.positions import Counts
 from core.ledger.queries import batched, look_up_in_force
 from core.ledger.specs import layout_at
 from core.models.policy import policy_of
-from core.tables.ledger import HAS_CONTENT, ChangeKind, Example, RecordedPrediction, Removal
+from core.tables.ledger import HAS_CONTENT, ChangeKind, Example, Removal
 from core.tables.models import Model
 
 
@@ -68,10 +68,6 @@ def take_out_matching(
     count, held_out = session.execute(select(func.count(), held_out_sum).where(*chosen)).one()
     if not count:
         return 0
-    if quarantine is None:
-        gone = RecordedPrediction.position.in_(select(Example.position).where(*chosen))
-        predictions = delete(RecordedPrediction).where(RecordedPrediction.model_id == model.id, gone)
-        session.connection().execute(predictions)
     number = func.row_number().over(order_by=Example.position).label("number")
     numbered = select(Example.position, number).where(*chosen).subquery()
     there = (Example.model_id == model.id, Example.position == numbered.c.position)
@@ -139,12 +135,12 @@ def restore(session: Session, model: Model, removed: Sequence[int]) -> list[int]
         if rows:
             back = list(rows.values())
             at, given = np.array([row.position for row in back]), np.array([row.y for row in back])
-            y, x, unseen = layout.convert(at, given, [row.x for row in back], [row.unseen for row in back])
+            y, x = layout.convert(at, given, [row.x for row in back])
             ids, subjects = pa.array(list(rows), pa.string()), [row.subject for row in back]
             weights = np.array([1.0 if row.weight is None else row.weight for row in back])
             batch = Batch(ids, subjects, x, y, [row.holdout for row in back], model.layout_position, weights)
             times, sources = batch.times_or([row.time for row in back]), batch.sources_or([row.source for row in back])
-            batch = replace(batch, times=times, sources=sources, unseen=unseen)
+            batch = replace(batch, times=times, sources=sources)
             session.flush()
             add_locked(session, model.id, policy_of(model).holdout_draw, batch, ChangeKind.RESTORED)
             returned += [row.position for row in back]

@@ -21,16 +21,9 @@ def held_parts(session: Session, model_id: int) -> Sequence[Part]:
     return session.scalars(parts.where(Part.model_id == model_id, Part.state == HELD, Erasure.state == HELD)).all()
 
 
-def restricted_by_held(session: Session, model_id: int) -> list[int]:
-    """Positions of the examples that held erasures took out of force."""
-    lists = select(Part.restricted).join(Erasure, Erasure.id == Part.erasure_id)
-    found = session.scalars(lists.where(Part.model_id == model_id, Part.state == HELD, Erasure.state == HELD))
-    return [position for positions in found for position in positions]
-
-
 def restricted_positions(session: Session, model_id: int) -> sa.BindParameter[Any]:
     """Positions of restricted examples, which must be kept as long as the request may be refused."""
-    positions = restricted_by_held(session, model_id)
+    positions = [position for part in held_parts(session, model_id) for position in part.restricted]
     # as literals: SQLite allows no more than 32 766 parameters
     return sa.bindparam("restricted", positions, sa.BigInteger, expanding=True, literal_execute=True)
 
@@ -41,7 +34,7 @@ def held_removals(session: Session, model_id: int, since: int) -> set[int]:
     They make no job due: the model changes when the erasure is approved.
     """
     found: set[int] = set()
-    for positions in batched(restricted_by_held(session, model_id)):
+    for positions in batched([position for part in held_parts(session, model_id) for position in part.restricted]):
         taken = select(Example.removed).where(Example.model_id == model_id, Example.position.in_(positions))
         found.update(at for at in session.scalars(taken.where(Example.removed > since)) if at is not None)
     return found

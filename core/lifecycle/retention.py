@@ -1,8 +1,8 @@
 """Retention: removes examples that are older than the policy's `expire`, as a removal request would.
 
-Quarantined examples expire, too. The age of an example counts from the change that added, corrected or restored it.
-Changes are ordered by position, so each model stores the position up to which its examples have expired, and the next
-check starts there, however long the ledger is. Called by the tick.
+The age of an example counts from the change that added, corrected or restored it. Changes are ordered by position, so
+each model stores the position up to which its examples have expired, and the next check starts there, however long the
+ledger is. Called by the tick.
 """
 
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ from core.clock import now
 from core.database import Database
 from core.errors import AmendError
 from core.jobs import queue
-from core.ledger import pending, quarantine
+from core.ledger import pending
 from core.ledger.removals import take_out_matching
 from core.ledger.restrictions import lift_restrictions_until
 from core.models.policy import duration, policy_of
@@ -70,15 +70,12 @@ def expire_some(database: Database, model_id: int, moment: datetime) -> int | No
         if model is None or until <= model.expired_position:
             return None
         lift_restrictions_until(session, model, until)
-        expired = Example.position.between(model.expired_position + 1, until)
-        removed = take_out_matching(session, model, expired)
-        quarantined = quarantine.release_matching(session, model, expired)
+        removed = take_out_matching(session, model, Example.position.between(model.expired_position + 1, until))
         model.expired_position = until
         if removed:
             queue.enqueue_adaptation(session, model, None)
-        if removed or quarantined:
-            log.info("examples_expired", model=model.name, examples=removed + quarantined, until=until)
-        return removed + quarantined
+            log.info("examples_expired", model=model.name, examples=removed, until=until)
+        return removed
 
 
 def cutoff(model: Model, moment: datetime) -> datetime:

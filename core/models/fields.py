@@ -42,10 +42,6 @@ def is_none(value: object) -> bool:
     return value is None
 
 
-def is_zero(value: object) -> bool:
-    return value == 0
-
-
 def distinct(values: list[Any]) -> list[Any]:
     # compared as text, which is what CSV files and the names of probabilities contain
     if len({str(v) for v in values}) < len(values):

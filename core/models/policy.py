@@ -96,15 +96,6 @@ class ErasurePolicy(Strict):
     )
 
 
-class VersionsPolicy(Strict):
-    """Which versions keep their weights. Versions that are in use always keep them."""
-
-    keep: int = Field(50, ge=1, le=1_000_000, description="Number of the newest versions that keep their weights.")
-    every: Duration | None = Field(
-        "7d", description="Of the older versions, one per interval keeps its weights; null: none."
-    )
-
-
 class GatePolicy(Strict):
     """The promotion gate: a new version must not be worse than the champion and the last confirmed version."""
 
@@ -188,8 +179,8 @@ class Policy(Strict):
     segments: list[Annotated[str, Field(min_length=1, max_length=200)]] = Field(
         [],
         max_length=5,
-        description="Category or boolean columns of a table. The promotion gate, the quality report and drift also "
-        "judge each of their values separately.",
+        description="Category or boolean columns of a table. The promotion gate also judges versions separately for "
+        "each of their values.",
         examples=[["country"]],
     )
     headline: Headline | None = Field(
@@ -219,11 +210,6 @@ class Policy(Strict):
     )
     expire: Duration | None = Field(
         None, description="Age after which examples are removed; null: never.", examples=["365d"]
-    )
-    versions: VersionsPolicy | None = Field(
-        VersionsPolicy(),
-        description="Which versions keep their weights, in the store and in MLflow. The others are purged: their "
-        "metrics and their entries in the history stay. null: all versions keep their weights.",
     )
 
     @property

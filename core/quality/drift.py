@@ -114,8 +114,6 @@ class Drift:
     """PSI above which the distribution counts as drifted."""
     p_value: float
     drifted: bool
-    too_few_rows: bool
-    """Whether one side has fewer than `MIN_ROWS` rows, so that drift cannot be detected."""
     missing: float
     """Share of the window's rows in which the value is missing."""
     unseen: float
@@ -141,7 +139,7 @@ def stability_index(reference: Counts, window: Counts) -> float:
     return float(((q - p) * np.log(q / p)).sum())
 
 
-def limit_for(bins: int, reference: int, window: int, chance: float = CHANCE) -> float:
+def limit_for(bins: int, reference: int, window: int) -> float:
     """PSI above which a distribution counts as drifted: 0.2, or with few rows what chance alone does not explain.
 
     Without drift, PSI / (1/n + 1/m) has approximately a chi-squared distribution with (bins - 1) degrees of freedom.
@@ -153,7 +151,7 @@ def limit_for(bins: int, reference: int, window: int, chance: float = CHANCE) ->
     """
     if bins < 2 or not reference or not window:
         return DRIFTED
-    return max(DRIFTED, float(chi2.isf(chance, bins - 1)) * (1 / reference + 1 / window))
+    return max(DRIFTED, float(chi2.isf(CHANCE, bins - 1)) * (1 / reference + 1 / window))
 
 
 def measure(name: str, reference: Counts, window: Counts) -> Drift:
@@ -171,7 +169,6 @@ def measure(name: str, reference: Counts, window: Counts) -> Drift:
         limit=limit,
         p_value=p_value,
         drifted=psi > limit and min(before, now) >= MIN_ROWS,
-        too_few_rows=min(before, now) < MIN_ROWS,
         missing=int(window[-1]) / total,
         unseen=int(window[-2]) / total,
         reference=reference.tolist(),

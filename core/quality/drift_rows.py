@@ -169,17 +169,17 @@ def read_positions(database: Database, scope: DriftScope, positions: Positions) 
 def read_pending(database: Database, scope: DriftScope) -> Tensor:
     """Inputs of the newest examples without a label that arrived after the last full training."""
     ours = (PendingExample.model_id == scope.model.id, PendingExample.restricted.is_(False))
-    later = select(PendingExample.layout_position, PendingExample.x, PendingExample.unseen).where(
+    later = select(PendingExample.layout_position, PendingExample.x).where(
         *ours, PendingExample.created_at > scope.trained_since
     )
     newest = later.order_by(PendingExample.created_at.desc(), PendingExample.id.desc()).limit(scope.max_rows)
     with database.read() as session:
-        found: list[Any] = [(at + 1, 0.0, x, None, unseen) for at, x, unseen in session.execute(newest)]
+        found: list[Any] = [(at + 1, 0.0, x, None) for at, x in session.execute(newest)]
         layout = Layout.at(session, scope.model.id, scope.spec, scope.model.head)
     if not found:
         return empty_inputs(scope.spec)
     rows = bulk.to_rows(found, layout.stored_dtype)
-    inputs = layout.convert(rows.position, rows.y, rows.x, rows.unseen).x if layout.steps else rows.x
+    inputs = layout.convert(rows.position, rows.y, rows.x)[1] if layout.steps else rows.x
     return torch.from_numpy(inputs).reshape(-1, *layout.shape)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection
 from typing import cast
 
 from sqlalchemy import select
@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from core.tables.documents import GateComparison, GateDocument, SegmentComparison
 from core.tables.quality import QualityWindow
-from core.versions.privacy_rounding import coarse, significant
+from core.versions.privacy_rounding import coarse
 
 MIN_ROUNDED_ROWS = 10
 """A window with fewer examples is deleted: rounded metrics of so few could still be traced to one of them."""
@@ -38,7 +38,7 @@ def blank(comparison: GateComparison, gone: Collection[int]) -> GateComparison:
 
 
 def round_windows(session: Session, model_id: int, gone: Collection[int], positions: Collection[int]) -> None:
-    """Leave only rounded metrics of windows that depend on an erased person, and nothing of the person's own examples.
+    """Leave only rounded metrics of windows that depend on an erased person.
 
     Those are the windows in which a purged version scored, and the windows that contain the person's examples.
     """
@@ -48,32 +48,13 @@ def round_windows(session: Session, model_id: int, gone: Collection[int], positi
         contained = bisect_right(ordered, window.last_position) > bisect_left(ordered, window.first_position)
         if not contained and {window.champion, window.frozen, window.challenger}.isdisjoint(gone):
             continue
-        if contained and window.scores is not None:
-            take_out(window, ordered)
         if window.rows < MIN_ROUNDED_ROWS:
             session.delete(window)
             continue
-        window.metrics = {name: round_metrics(metrics, [window]) for name, metrics in window.metrics.items()}
-        window.scores, window.rounded = None, True
-        window.weight, window.heaviest = significant(window.weight, 2), significant(window.heaviest, 1)
+        window.scores, window.segments, window.rounded = None, None, True
+        window.metrics = {name: round_metrics(metrics, window.rows) for name, metrics in window.metrics.items()}
 
 
-def take_out(window: QualityWindow, positions: Collection[int]) -> None:
-    """Take the examples at some positions out of a window, and compute its metrics anew."""
-    from core.quality.windows import Scores  # imports scipy
-
-    assert window.scores is not None
-    scores = Scores.from_bytes(window.scores).without(positions)
-    window.rows, window.weight, window.heaviest = len(scores), float(scores.weight.sum()), scores.largest_share()
-    window.metrics = scores.metrics()
-    if len(scores):
-        window.first_position, window.last_position = int(scores.position.min()), int(scores.position.max())
-
-
-def round_metrics(metrics: Mapping[str, float], windows: Sequence[QualityWindow]) -> dict[str, float]:
-    """Metrics of one or several windows on a grid that hides each single row, and all rows of each subject."""
-    weight = sum(window.weight for window in windows)
-    # one subject may be the heaviest of every window
-    heaviest = sum(window.heaviest * window.weight for window in windows) / weight
-    known = {"rows": sum(window.rows for window in windows), "heaviest": heaviest}
-    return {metric: value for metric, value in coarse({**metrics, **known}).items() if metric not in known}
+def round_metrics(metrics: dict[str, float], rows: int) -> dict[str, float]:
+    """Metrics on a grid that hides each single row."""
+    return {name: value for name, value in coarse({**metrics, "rows": rows}).items() if name != "rows"}

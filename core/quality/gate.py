@@ -2,16 +2,14 @@
 
 A certificate says that a version equals a retrain; it does not say that either of them is good. The gate compares
 versions on holdout rows that both older versions could be judged by: rows at or before their own positions, which
-arrived without an alarm. The second comparison prevents many small deteriorations from adding up. A version from before
-a change of the columns, the classes or the loss predicts the rows as they were then, and is compared by a metric of the
-predictions.
+arrived without an alarm. The second comparison prevents many small deteriorations from adding up.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
@@ -24,28 +22,6 @@ from core.quality.scored_rows import Metric, ScoredRows
 from core.quality.segments import Segment, corrected_sigmas
 from core.tables.documents import GateComparison, GateDocument, SegmentComparison
 
-SCHEMA_CHANGED = "schema_changed"
-SUBSTITUTES: tuple[Metric, ...] = ("log_loss", "auc", "accuracy", "mae")
-"""Metrics that take the place of the loss if its kind has changed, the best first. A squared hinge gives no
-probabilities, so it is compared by its ranking."""
-
-
-@dataclass(frozen=True)
-class ComparedRows:
-    """Holdout rows that the candidate and an older version have both predicted."""
-
-    positions: NDArray[np.int64]
-    old: ScoredRows
-    candidate: ScoredRows
-    clusters: NDArray[np.int64] | None = None
-    """(n,) number of each row's subject; None if no row has one."""
-    segments: Sequence[Segment] = ()
-    """Rows that are also judged by themselves."""
-
-    def clusters_of(self, mask: NDArray[np.bool_]) -> NDArray[np.int64] | None:
-        """Numbers 0, 1, 2, ... of the subjects of some rows, for standard errors."""
-        return None if self.clusters is None else np.unique(self.clusters[mask], return_inverse=True)[1]
-
 
 @dataclass(frozen=True)
 class Reference:
@@ -53,87 +29,88 @@ class Reference:
 
     number: int
     position: int
-    rows: ComparedRows | None
-    """None if the version cannot predict."""
+    rows: ScoredRows | None
+    """What it predicts for the holdout; None if it cannot predict the model's present examples."""
     reason: str = ""
     """Why there are no predictions."""
-    same_loss: bool = True
-    """Whether both versions have the same loss function; otherwise another metric is compared."""
 
-    def earlier(self, alarms: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
-        """Mask of the rows at or before the version's position that arrived without an alarm.
 
-        `alarms` are the first and last positions of batches with an alarm.
-        """
-        if self.rows is None:
-            return np.zeros(0, bool)
-        positions = self.rows.positions
-        mask: NDArray[np.bool_] = positions <= self.position
-        for first, last in alarms:
-            mask &= (positions < first) | (positions > last)
+@dataclass(frozen=True)
+class Holdout:
+    """The holdout rows that versions are compared on."""
+
+    positions: NDArray[np.int64]
+    alarms: Sequence[tuple[int, int]] = ()
+    """First and last positions of batches that arrived with an alarm."""
+    segments: Sequence[Segment] = ()
+    """Rows that are also judged by themselves."""
+    clusters: NDArray[np.int64] | None = None
+    """(n,) number of each row's subject; None if no row has one."""
+
+    def up_to(self, position: int) -> NDArray[np.bool_]:
+        """Mask of the rows at or before a position that arrived without an alarm."""
+        mask: NDArray[np.bool_] = self.positions <= position
+        for first, last in self.alarms:
+            mask &= (self.positions < first) | (self.positions > last)
         return mask
+
+    def clusters_of(self, mask: NDArray[np.bool_]) -> NDArray[np.int64] | None:
+        """Numbers 0, 1, 2, ... of the subjects of some rows, for standard errors."""
+        return None if self.clusters is None else np.unique(self.clusters[mask], return_inverse=True)[1]
 
 
 def run_gate(
-    champion: Reference, confirmed: Reference | None, alarms: Sequence[tuple[int, int]], policy: GatePolicy
+    candidate: ScoredRows, holdout: Holdout, champion: Reference, confirmed: Reference | None, policy: GatePolicy
 ) -> GateDocument:
     """Compare a candidate with the champion and with the last confirmed version."""
-    against_champion = compare_with(champion, champion.earlier(alarms), policy)
+    limits = Limits(metric_for(policy.metric, candidate), policy.worse_by, policy.sigmas)
+    against_champion = compare_with(candidate, champion, holdout, holdout.up_to(champion.position), limits)
     gate = cast(GateDocument, {**against_champion, "action": policy.action})
     if confirmed is not None and confirmed.number != champion.number:
-        gate["confirmed"] = compare_with(confirmed, confirmed.earlier(alarms), policy)
+        gate["confirmed"] = compare_with(candidate, confirmed, holdout, holdout.up_to(confirmed.position), limits)
         gate["passed"] = combine(gate["passed"], gate["confirmed"]["passed"])
-    if segments := compare_segments(champion, alarms, policy):
+    if segments := compare_segments(candidate, champion, holdout, limits):
         gate["segments"] = segments
         failed = any(segment["passed"] is False for segment in segments)
         gate["passed"] = combine(gate["passed"], False if failed else None)
-    if champion.rows is not None and (newer := champion.rows.positions > champion.position).any():
-        gate["batch"] = compare_with(champion, newer, policy)
+    newer = holdout.positions > champion.position
+    if champion.rows is not None and newer.any():
+        gate["batch"] = compare_with(candidate, champion, holdout, newer, limits)
     return gate
 
 
-def compare_with(old: Reference, mask: NDArray[np.bool_], policy: GatePolicy) -> GateComparison:
+def compare_with(
+    candidate: ScoredRows, old: Reference, holdout: Holdout, mask: NDArray[np.bool_], limits: Limits
+) -> GateComparison:
     """Judge a candidate by an older version, on some of the holdout rows."""
-    metric = None if old.rows is None else shared_metric(policy.metric, old.rows, old.same_loss)
-    if old.rows is None or metric is None:
-        return {**unjudged(policy.metric, 0, old.reason or SCHEMA_CHANGED), "version": old.number}
-    first, second = old.rows.old.take(mask), old.rows.candidate.take(mask)
-    pair = compare(first, second, metric, old.rows.clusters_of(mask))
-    return {**judge(pair, Limits(metric, policy.worse_by, policy.sigmas)), "version": old.number}
+    if old.rows is None:
+        return {**unjudged(limits.metric, 0, old.reason), "version": old.number}
+    pair = compare(old.rows.take(mask), candidate.take(mask), limits.metric, holdout.clusters_of(mask))
+    return {**judge(pair, limits), "version": old.number}
 
 
 def compare_segments(
-    champion: Reference, alarms: Sequence[tuple[int, int]], policy: GatePolicy
+    candidate: ScoredRows, champion: Reference, holdout: Holdout, limits: Limits
 ) -> list[SegmentComparison]:
     """Judge a candidate on each segment with enough rows, the worst segment first."""
-    earlier = champion.earlier(alarms)
-    masks = [(segment, segment.rows & earlier) for segment in (champion.rows.segments if champion.rows else ())]
+    earlier = holdout.up_to(champion.position)
+    masks = [(segment, segment.rows & earlier) for segment in holdout.segments]
     judged = [(segment, mask) for segment, mask in masks if mask.sum() >= MIN_ROWS]
-    if not judged:
+    if champion.rows is None or not judged:
         return []
-    strict = policy.model_copy(update={"sigmas": corrected_sigmas(policy.sigmas, len(judged))})
+    strict = replace(limits, sigmas=corrected_sigmas(limits.sigmas, len(judged)))
     compared = [
         cast(
             SegmentComparison,
-            {**compare_with(champion, mask, strict), "column": segment.column, "value": segment.value},
+            {
+                **compare_with(candidate, champion, holdout, mask, strict),
+                "column": segment.column,
+                "value": segment.value,
+            },
         )
         for segment, mask in judged
     ]
     return sorted(compared, key=lambda found: -(math.inf if found["relative"] is None else found["relative"]))
-
-
-def shared_metric(wanted: Metric, rows: ComparedRows, same_loss: bool) -> Metric | None:
-    """The metric that two versions are compared by: the policy's or, if it means something else for one of them,
-    another metric of their predictions; None if they have none in common.
-
-    Losses of different kinds have different units. If the kind of the target changed, from two classes to several,
-    only metrics that are means over rows mean the same.
-    """
-    same_target = rows.old.target == rows.candidate.target
-    # without the policy's metric, as for the AUC of numbers, the loss decides
-    candidates: tuple[Metric, ...] = (wanted, "loss", *SUBSTITUTES) if same_target else ("log_loss", "accuracy", "mae")
-    shared = set(rows.old.metrics).intersection(rows.candidate.metrics)
-    return next((metric for metric in candidates if metric in shared and (same_loss or metric != "loss")), None)
 
 
 def combine(one: bool | None, other: bool | None) -> bool | None:
@@ -144,6 +121,11 @@ def combine(one: bool | None, other: bool | None) -> bool | None:
     """
     known = [passed for passed in (one, other) if passed is not None]
     return all(known) if known else None
+
+
+def metric_for(wanted: Metric, rows: ScoredRows) -> Metric:
+    """The policy's metric, or the loss if the target has no such metric."""
+    return wanted if wanted in rows.metrics else "loss"
 
 
 def not_compared(reason: str, policy: GatePolicy) -> GateDocument:

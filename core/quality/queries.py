@@ -17,12 +17,9 @@ from core.quality.forgetting import MIN_ROUNDED_ROWS
 from core.tables.ledger import Change, ChangeKind, Example, RecordedPrediction
 from core.tables.models import Model
 from core.tables.quality import QualityWindow
-from core.tables.versions import Version
+from core.tables.versions import Version, VersionState
 from core.versions.history import VersionDraft
-from core.versions.queries import champion_of, first_served, tip_of
-
-WINDOWS_PER_JOB = 20
-"""Windows that are read for each job: a backfill with many event times has more, of which only some are read."""
+from core.versions.queries import champion_of, tip_of
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,9 @@ class GateInputs:
     def read(cls, session: Session, model: Model, draft: VersionDraft) -> GateInputs:
         champion = champion_of(session, model)
         # if an erasure purged the confirmed version, the next one that was promoted stands in for it
-        confirmed = first_served(session, model.id, model.confirmed or 0)
+        served = (VersionState.SUPERSEDED, VersionState.CHAMPION)
+        later = (Version.model_id == model.id, Version.number >= (model.confirmed or 0), Version.state.in_(served))
+        confirmed = session.scalars(select(Version).where(*later).order_by(Version.number).limit(1)).first()
         windows = select(QualityWindow.first_position, QualityWindow.last_position)
         alarms = session.execute(windows.where(QualityWindow.model_id == model.id, QualityWindow.alarm)).all()
         # not `draft.since`, which is 0 for a version that was trained from scratch instead of adapted
@@ -96,7 +95,7 @@ def usual_losses(session: Session, model_id: int, count: int) -> list[float]:
     query = select(QualityWindow.job_id, QualityWindow.rows, QualityWindow.metrics)
     calm = query.where(QualityWindow.model_id == model_id, QualityWindow.alarm.is_(False))
     sums: dict[str | None, tuple[float, int]] = {}
-    for job, rows, metrics in session.execute(calm.order_by(QualityWindow.id.desc()).limit(WINDOWS_PER_JOB * count)):
+    for job, rows, metrics in session.execute(calm.order_by(QualityWindow.id.desc()).limit(20 * count)):
         loss = metrics.get("champion", {}).get("loss")
         if loss is not None:
             total, seen = sums.get(job, (0.0, 0))
@@ -112,6 +111,13 @@ def list_windows(session: Session, model_id: int, since: datetime | None = None)
     return session.scalars(query.order_by(QualityWindow.first_position, QualityWindow.id)).all()
 
 
+def oldest_version(session: Session, model_id: int) -> Version | None:
+    """The oldest version that was promoted and is not purged."""
+    served = (VersionState.SUPERSEDED, VersionState.CHAMPION)
+    query = select(Version).where(Version.model_id == model_id, Version.state.in_(served))
+    return session.scalars(query.order_by(Version.number).limit(1)).first()
+
+
 def newest_windows(session: Session) -> dict[int, QualityWindow]:
     """For each model, the last stored window with enough examples to publish rounded metrics of them."""
     enough = QualityWindow.rows >= MIN_ROUNDED_ROWS
@@ -124,20 +130,6 @@ def outline_windows(session: Session, model_id: int) -> Sequence[QualityWindow]:
     """The stored windows of a model, in order of their positions, without the predictions row by row."""
     query = select(QualityWindow).where(QualityWindow.model_id == model_id).options(defer(QualityWindow.scores))
     return session.scalars(query.order_by(QualityWindow.first_position, QualityWindow.id)).all()
-
-
-def newest_by_job(session: Session, model_id: int, metric: str, jobs: int) -> list[float]:
-    """The champion's metric on new examples in the last jobs, as means by rows, oldest first."""
-    window = QualityWindow
-    value = window.metrics["champion"][metric].as_float()
-    query = select(window.job_id, window.rows, value).where(window.model_id == model_id)
-    newest = query.order_by(window.first_position.desc(), window.id.desc()).limit(WINDOWS_PER_JOB * jobs)
-    sums: dict[str | None, tuple[float, int]] = {}
-    for job, rows, found in session.execute(newest):
-        if found is not None:
-            total, count = sums.get(job, (0.0, 0))
-            sums[job] = (total + rows * found, count + rows)
-    return [total / count for total, count in list(sums.values())[:jobs]][::-1]
 
 
 def recorded_predictions(session: Session, model_id: int, since: int, until: int) -> dict[int, RecordedPrediction]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cached_property
 
 import numpy as np
 
 from core.quality.estimates import PairedEstimate, compare
-from core.quality.gate_rule import MIN_ROWS
 from core.quality.scored_rows import LOWER_IS_BETTER, Metric
 from core.quality.windows import LENGTHS, Scores, merge, start_of
 from core.tables.quality import QualityWindow
@@ -52,95 +50,30 @@ class WindowGroup:
         numbers = [getattr(window, contestant) for window in self.windows]
         return max((number for number in numbers if number is not None), default=None)
 
-    @cached_property
-    def scores(self) -> Scores | None:
-        """The predictions for all rows; None if an erasure deleted some, or the target's kind changed in between."""
-        parts = [Scores.from_bytes(window.scores) for window in self.windows if window.scores is not None]
-        complete = len(parts) == len(self.windows) and len({part.target for part in parts}) == 1
-        return merge(parts) if complete else None
-
-    def metrics(self) -> ContestantMetrics:
-        """Metrics of all rows together.
-
-        If predictions were deleted by an erasure, only metrics that can be computed exactly from those of the windows.
-        """
+    def metrics(self, target: str) -> ContestantMetrics:
+        """Metrics of all rows together; means of the windows' metrics if predictions were deleted by an erasure."""
         if len(self.windows) == 1:
             return self.windows[0].metrics
-        return self.scores.metrics() if self.scores is not None else combine(self.windows, ROW_MEANS)
-
-    def segments(self, metric: Metric) -> list[SegmentMetrics]:
-        """The champion's metrics in each segment with enough rows, the worst first."""
-        scores = self.scores if any(window.scores is not None for window in self.windows) else None
-        if scores is None or "champion" not in scores.contestants:
-            return []
-        found = [
-            SegmentMetrics(column, value, int(mask.sum()), scores.take(mask).metrics_of("champion"))
-            for column, values in scores.segments.items()
-            for value in np.unique(values).tolist()
-            if (mask := values == value).sum() >= MIN_ROWS
-        ]
-        sign = -1 if metric in LOWER_IS_BETTER else 1
-        return sorted(found, key=lambda segment: sign * segment.metrics.get(metric, 0.0))
+        parts = [Scores.from_bytes(window.scores, target) for window in self.windows if window.scores is not None]
+        return merge(parts).metrics() if len(parts) == len(self.windows) else average(self.windows)
 
 
-@dataclass(frozen=True)
-class SegmentMetrics:
-    """The champion's metrics on the examples of a window that have the same value of a column."""
+def average(windows: Iterable[QualityWindow]) -> ContestantMetrics:
+    """Means of the windows' metrics by their rows, for contestants and metrics that all windows have.
 
-    column: str
-    value: str
-    rows: int
-    metrics: dict[str, float]
-
-
-ROW_MEANS = ("loss", "log_loss", "brier", "accuracy", "mae", "rmse")
-"""Metrics that are means over rows, or the root of such a mean: those of several windows follow from those of each."""
-
-
-def combine(windows: Iterable[QualityWindow], metrics: Collection[str] | None = None) -> ContestantMetrics:
-    """The metrics of several windows together, for contestants and metrics that all windows have.
-
-    Means over rows are weighted by the weights of the windows' rows, and so are the squares of the root mean square
-    error. The standard error is that of independent windows. The baseline, and metrics such as the AUC, cannot be
-    computed from the windows' own: they are averaged, which is good enough for a chart. With `metrics`, only these are
-    computed, and no baseline.
+    The standard error of a mean is that of independent windows.
     """
     windows = list(windows)
-    total = sum(window.weight for window in windows)
+    total = sum(window.rows for window in windows)
     contestants = set.intersection(*[set(window.metrics) for window in windows])
     found: ContestantMetrics = {}
-    for name in sorted(contestants.difference(() if metrics is None else ("baseline",))):
+    for name in sorted(contestants):
         shared = set.intersection(*[set(window.metrics[name]) for window in windows])
         for metric in sorted(shared):
-            plain = metric.removesuffix("_se")
-            if metrics is not None and plain not in metrics:
-                continue
-            values = [window.metrics[name][metric] for window in windows]
-            weights = [window.weight / total for window in windows]
-            roots = [window.metrics[name].get(plain, 0.0) for window in windows] if plain == "rmse" else None
-            found.setdefault(name, {})[metric] = combine_values(values, weights, metric.endswith("_se"), roots)
+            values = [window.rows * window.metrics[name][metric] for window in windows]
+            combined = math.hypot(*values) if metric.endswith("_se") else sum(values)
+            found.setdefault(name, {})[metric] = combined / total
     return found
-
-
-def combine_values(
-    values: Sequence[float], weights: Sequence[float], errors: bool, roots: Sequence[float] | None
-) -> float:
-    """The weighted mean of values, or its standard error from theirs; `roots` are roots of mean squares.
-
-    >>> combine_values([1.0, 3.0], [0.5, 0.5], errors=False, roots=None)
-    2.0
-    >>> combine_values([1.0, 7.0], [0.5, 0.5], errors=False, roots=[1.0, 7.0])
-    5.0
-    """
-    if roots is None:
-        terms = [weight * value for weight, value in zip(weights, values, strict=True)]
-        return math.hypot(*terms) if errors else sum(terms)
-    square = sum(weight * root**2 for weight, root in zip(weights, roots, strict=True))
-    if not errors or not square:
-        return math.sqrt(square)
-    # the error of a square is twice the root times the error of the root
-    terms = [weight * root * value for weight, root, value in zip(weights, roots, values, strict=True)]
-    return math.hypot(*terms) / math.sqrt(square)
 
 
 def group(windows: Iterable[QualityWindow], by: str) -> list[WindowGroup]:
@@ -165,7 +98,7 @@ SIGNIFICANT = 2.0
 """Standard errors beyond which a difference counts as one."""
 
 
-def compare_with_frozen(windows: Sequence[QualityWindow], metric: Metric) -> PairedEstimate | None:
+def compare_with_frozen(windows: Sequence[QualityWindow], target: str, metric: Metric) -> PairedEstimate | None:
     """The champion and the frozen version on the examples of the last days; None if there is nothing to compare.
 
     Windows with an alarm do not count: bad labels say nothing about either model.
@@ -177,8 +110,7 @@ def compare_with_frozen(windows: Sequence[QualityWindow], metric: Metric) -> Pai
     recent = [w for w in windows if w.scores is not None and newest - w.start < timedelta(days=VERDICT_DAYS)]
     if not recent:
         return None
-    parts = [Scores.from_bytes(w.scores) for w in recent if w.scores is not None]
-    scores = merge([part for part in parts if part.target == parts[-1].target])
+    scores = merge([Scores.from_bytes(w.scores, target) for w in recent if w.scores is not None])
     if not {"champion", "frozen"} <= scores.contestants.keys():
         return None
     clusters = np.unique(scores.cluster, return_inverse=True)[1]

@@ -7,9 +7,8 @@ week can be computed exactly.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import cast
 
@@ -39,8 +38,6 @@ class Scores:
     """(n,) number of each row's subject; rows without a subject have numbers of their own."""
     contestants: dict[str, ScoredRows]
     """"champion", "frozen" or "challenger": what it predicted."""
-    segments: dict[str, NDArray[np.str_]] = field(default_factory=dict)
-    """By column of the policy's segments: (n,) names of the rows' values."""
 
     def __len__(self) -> int:
         return len(self.position)
@@ -49,19 +46,7 @@ class Scores:
         """The same for a subset of the rows."""
         contestants = {name: scored.take(rows) for name, scored in self.contestants.items()}
         columns = (self.position[rows], self.y[rows], self.weight[rows], self.cluster[rows])
-        segments = {column: values[rows] for column, values in self.segments.items()}
-        return Scores(self.target, *columns, contestants, segments)
-
-    def without(self, positions: Collection[int]) -> Scores:
-        """The same without the rows at some positions."""
-        return self.take(~np.isin(self.position, list(positions)))
-
-    def largest_share(self) -> float:
-        """The largest share of one subject in the weight of all rows."""
-        if not len(self):
-            return 1.0
-        weights = np.bincount(np.unique(self.cluster, return_inverse=True)[1], self.weight)
-        return float(weights.max() / weights.sum())
+        return Scores(self.target, *columns, contestants)
 
     def to_bytes(self) -> bytes:
         """As stored with a window."""
@@ -69,41 +54,24 @@ class Scores:
         for name, scored in self.contestants.items():
             columns = {f"{name}.{column}": getattr(scored, column) for column in COLUMNS}
             arrays |= {key: column for key, column in columns.items() if column is not None}
-        names = {}
-        for i, (column, values) in enumerate(self.segments.items()):
-            found, arrays[f"segment{i}"] = np.unique(values, return_inverse=True)
-            names[column] = found.tolist()
-        header = {"target": self.target, "segments": json.dumps(names)}
-        return save({key: np.ascontiguousarray(array) for key, array in arrays.items()}, header)
+        return save({key: np.ascontiguousarray(array) for key, array in arrays.items()}, {"target": self.target})
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Scores:
-        arrays, header = load(data), read_header(data)
-        target, names = header["target"], json.loads(header["segments"])
-        segments = {column: np.array(values)[arrays[f"segment{i}"]] for i, (column, values) in enumerate(names.items())}
+    def from_bytes(cls, data: bytes, target: str) -> Scores:
+        arrays = load(data)
         shared = (arrays["position"], arrays["y"], arrays["weight"], arrays["cluster"])
         contestants = {}
         for name in sorted({key.partition(".")[0] for key in arrays if "." in key}):
             columns = {column: arrays.get(f"{name}.{column}") for column in COLUMNS}
             contestants[name] = ScoredRows(target=target, y=arrays["y"], weight=arrays["weight"], **columns)  # type: ignore[arg-type]
-        return cls(target, *shared, contestants, segments)
-
-    def metrics_of(self, contestant: str) -> dict[str, float]:
-        """Metrics of a contestant, with standard errors clustered by subject."""
-        return describe(self.contestants[contestant], np.unique(self.cluster, return_inverse=True)[1])
+        return cls(target, *shared, contestants)
 
     def metrics(self) -> dict[str, dict[str, float]]:
-        """Metrics of each contestant and of the baseline."""
-        found = {name: self.metrics_of(name) for name in self.contestants}
+        """Metrics of each contestant and of the baseline, with standard errors clustered by subject."""
+        clusters = np.unique(self.cluster, return_inverse=True)[1]
+        found = {name: describe(scored, clusters) for name, scored in self.contestants.items()}
         found["baseline"] = describe_baseline(self)
         return found
-
-
-def read_header(data: bytes) -> dict[str, str]:
-    """The metadata of a safetensors file, which its library reads from files only."""
-    size = int.from_bytes(data[:8], "little")
-    header: dict[str, str] = json.loads(data[8 : 8 + size])["__metadata__"]
-    return header
 
 
 def describe(scored: ScoredRows, clusters: Integers | None) -> dict[str, float]:
@@ -141,7 +109,7 @@ def describe_baseline(scores: Scores) -> dict[str, float]:
 
 
 def merge(parts: Sequence[Scores]) -> Scores:
-    """The rows of several windows; only contestants that scored all of them, and segments that all of them have."""
+    """The rows of several windows; only contestants that scored all of them."""
     shared = set.intersection(*[set(part.contestants) for part in parts])
 
     def join(name: str) -> Numbers:
@@ -159,9 +127,7 @@ def merge(parts: Sequence[Scores]) -> Scores:
         }
         contestants[name] = ScoredRows(target=parts[0].target, y=y, weight=weight, **columns)  # type: ignore[arg-type]
     position, cluster = cast(Integers, join("position")), cast(Integers, join("cluster"))
-    split = set.intersection(*[set(part.segments) for part in parts])
-    segments = {name: np.concatenate([part.segments[name] for part in parts]) for name in sorted(split)}
-    return Scores(parts[0].target, position, y, weight, cluster, contestants, segments)
+    return Scores(parts[0].target, position, y, weight, cluster, contestants)
 
 
 def split_by_hour(scores: Scores, times: NDArray[np.datetime64]) -> Iterator[tuple[datetime, Scores]]:

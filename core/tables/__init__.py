@@ -1,24 +1,10 @@
 """All tables of the database. The functions that use them are in the packages of their nouns."""
 
 from core.database import Base
-from core.tables import (
-    audit,
-    bookkeeping,
-    erasures,
-    jobs,
-    keys,
-    ledger,
-    models,
-    quality,
-    register,
-    tracking,
-    versions,
-    webhooks,
-)
+from core.tables import bookkeeping, erasures, jobs, keys, ledger, models, quality, tracking, versions, webhooks
 
 __all__ = [
     "Base",
-    "audit",
     "bookkeeping",
     "erasures",
     "jobs",
@@ -26,7 +12,6 @@ __all__ = [
     "ledger",
     "models",
     "quality",
-    "register",
     "tracking",
     "versions",
     "webhooks",

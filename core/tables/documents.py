@@ -97,7 +97,7 @@ class GateComparison(TypedDict):
     reason: NotRequired[
         Annotated[
             str,
-            Field(description="`first_version`, `too_few_rows`, `schema_changed` or `version_purged`."),
+            Field(description="`first_version`, `too_few_rows`, `schema_changed`, `loss_changed` or `version_purged`."),
         ]
     ]
 
@@ -141,9 +141,6 @@ class DriftMeasure(TypedDict):
     limit: Annotated[float, Field(description="PSI above which it counts as drifted: 0.2, or more with few rows.")]
     p_value: Annotated[float, Field(description="p-value of a chi-squared test. It does not decide.")]
     drifted: Annotated[bool, Field(description="Whether `psi` exceeds `limit`, with at least 200 rows on each side.")]
-    too_few_rows: Annotated[
-        bool, Field(description="Whether one side has fewer than 200 rows, so that drift cannot be detected.")
-    ]
     missing: Annotated[float, Field(description="Share of the window's rows in which the value is missing.")]
     unseen: Annotated[float, Field(description="Share of the window's rows whose category is unknown.")]
     bins: Annotated[list[DriftBin], Field(description="Histogram of the reference and of the window.")]
@@ -185,25 +182,6 @@ class DriftRows(TypedDict):
 
 
 @with_config(ConfigDict(use_attribute_docstrings=True))
-class SegmentDrift(TypedDict):
-    """Drift among the rows that have the same value of a column."""
-
-    column: str
-    value: str
-    """The value; `(missing)` and `(other)` for missing and unseen values."""
-    reference_rows: int
-    window_rows: int
-    drifted: bool
-    """Whether a column or the predictions have drifted within the segment."""
-    drifted_columns: list[str]
-    predictions_drifted: bool
-    worst: str | None
-    """Column with the largest PSI."""
-    psi: float
-    """Largest PSI of a column."""
-
-
-@with_config(ConfigDict(use_attribute_docstrings=True))
 class DriftDocument(TypedDict):
     """Recent examples compared with the examples of the last full training."""
 
@@ -221,9 +199,6 @@ class DriftDocument(TypedDict):
     """Number of columns with a smaller PSI that are not listed."""
     predictions: PredictionDrift | None
     """Null if the champion was made for other columns or classes than the model has now."""
-    segments: list[SegmentDrift]
-    """Drift among the rows with each value of the columns in `policy.segments`, the worst first. Values with fewer than
-    200 rows on either side are left out."""
 
 
 class DriftedNames(TypedDict):

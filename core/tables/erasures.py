@@ -1,4 +1,4 @@
-"""The tables of erasure requests, of their parts (one per model), and of receipts."""
+"""The tables of erasure requests, of their parts (one per model), of their events, and of receipts."""
 
 from datetime import datetime
 from enum import StrEnum
@@ -92,6 +92,31 @@ class Erasure(Base):
         return cls.state.in_(PENDING) & (cls.due_at < moment)
 
 
+class EventKind(StrEnum):
+    """Actions on an erasure."""
+
+    FILED = "filed"
+    HELD = "held"
+    APPROVED = "approved"
+    REFUSED = "refused"
+    EXTENDED = "extended"
+    RETRIED = "retried"
+
+
+class Event(Base):
+    """An action on an erasure, and who performed it. Rows are never changed."""
+
+    __tablename__ = "erasure_events"
+
+    id: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    # no foreign key: its check would lock the erasure before its models; jobs lock them in the opposite order
+    erasure_id: Mapped[str] = mapped_column(String(36), index=True)
+    kind: Mapped[EventKind] = mapped_column(enum_column(EventKind))
+    by: Mapped[str] = mapped_column(String(20))
+    """Id of the key."""
+    at: Mapped[datetime] = mapped_column(default=now)
+
+
 class Part(Base):
     """The part of an erasure that concerns one model."""
 
@@ -122,20 +147,13 @@ class Part(Base):
 
 
 class Receipt(Base):
-    """A receipt: a signed statement, with the leaf of the register that contains its hash."""
+    """A receipt, which contains the hash of the previous one."""
 
     __tablename__ = "receipts"
 
     number: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
     erasure_id: Mapped[str] = mapped_column(String(36), index=True)
-    leaf: Mapped[int] = mapped_column(BigInteger)
-    """Index of the leaf in the register."""
-    payload: Mapped[bytes] = mapped_column(LargeBinary)
-    """The in-toto statement, byte for byte as it was signed."""
+    # not JSONB, which reformats numbers: the hash is of the text
+    body: Mapped[dict[str, Any]] = mapped_column(JSON)
     sha256: Mapped[str] = mapped_column(String(64))
-    """Hash of the payload."""
-    signature: Mapped[str] = mapped_column(String(100))
-    key_id: Mapped[str] = mapped_column(String(16))
-    head: Mapped[dict[str, Any]] = mapped_column(JSON)
-    """Signed head of the register that includes the leaf."""
     created_at: Mapped[datetime] = mapped_column(default=now)

@@ -18,8 +18,6 @@ class JobKind(StrEnum):
     ADAPT = "adapt"
     RETRAIN = "retrain"
     ERASE = "erase"
-    REBUILD = "rebuild"
-    """Trains at the position of a purged version, and promotes the result."""
 
 
 class JobState(StrEnum):
@@ -67,10 +65,6 @@ class Job(Base):
     to_position: Mapped[int] = mapped_column(BigInteger)
     """The head when the job was enqueued; the worker uses the head when it starts the job."""
     version: Mapped[int | None]
-    target: Mapped[int | None]
-    """Number of the purged version that a job of the kind `rebuild` stands in for."""
-    requested_by: Mapped[str | None] = mapped_column(String(20))
-    """Id of the key that requested a rebuild."""
     cancel_requested: Mapped[bool] = mapped_column(default=False)
     """Whether a running job was asked to stop."""
     due_at: Mapped[datetime | None]

@@ -11,7 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Boolean, ForeignKey, Index, LargeBinary, String, Text, text
+from sqlalchemy import Boolean, ForeignKey, Index, LargeBinary, String, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from core.clock import now
@@ -42,8 +42,7 @@ class ChangeKind(StrEnum):
     LABELLED = "labelled"
     """The labels of examples arrived that had been stored without one."""
     QUARANTINED = "quarantined"
-    """Taken out of force because the version that learnt them was rejected, or never in force because they are about
-    people whose data was erased."""
+    """Taken out of force because the version that learnt them was rejected."""
 
 
 class Change(Base):
@@ -120,13 +119,6 @@ class Example(Base):
             sqlite_where=text("removed IS NOT NULL"),
             postgresql_where=text("removed IS NOT NULL"),
         ),
-        Index(
-            "ix_examples_unseen",
-            "model_id",
-            "position",
-            sqlite_where=text("unseen IS NOT NULL"),
-            postgresql_where=text("unseen IS NOT NULL"),
-        ),
         # rows are stored in the order of their positions, without a second copy of the key
         {"sqlite_with_rowid": False},
     )
@@ -150,15 +142,11 @@ class Example(Base):
     source: Mapped[str | None] = mapped_column(String(200))
     """The load, file or system that it came from, as the caller names it."""
     quarantine: Mapped[int | None]
-    """Number of the rejected version that learnt it, or `RETURNED`; it is out of force until a person decides."""
+    """Number of the rejected version that learnt it; it is out of force until a person decides."""
     x: Mapped[bytes] = mapped_column(LargeBinary)
     """The input: float32, or uint8 for images of bytes, little-endian."""
-    unseen: Mapped[str | None] = mapped_column(Text)
-    """Texts of unseen category values (`core/ledger/unseen.py`)."""
 
 
-RETURNED = 0
-"""Quarantine of examples about people whose data was erased. No version has this number."""
 HAS_CONTENT = text("length(examples.x) > 0")
 """Of some removed examples, only the position is left."""
 
@@ -226,7 +214,6 @@ class PendingExample(Base):
     layout_position: Mapped[int] = mapped_column(BigInteger)
     """Where the input or the target had changed last when it was stored."""
     x: Mapped[bytes] = mapped_column(LargeBinary)
-    unseen: Mapped[str | None] = mapped_column(Text)
     version: Mapped[int | None]
     """Number of the champion that predicted it when it arrived."""
     mean: Mapped[bytes | None] = mapped_column(LargeBinary)

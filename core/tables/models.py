@@ -44,8 +44,6 @@ class Model(Base):
     removed_count: Mapped[int] = mapped_column(BigInteger, default=0)
     expired_position: Mapped[int] = mapped_column(BigInteger, default=0)
     """Position up to which all examples have expired and were removed (`core/lifecycle/retention.py`)."""
-    pruned_version: Mapped[int] = mapped_column(default=0, server_default="0")
-    """Number of the newest version when old versions were last purged (`core/lifecycle/version_retention.py`)."""
     champion: Mapped[int | None]
     """Number of the version that serves predictions."""
     tip: Mapped[int | None]
@@ -58,8 +56,6 @@ class Model(Base):
     """The position up to which the tip needs no adaptation, although it is older: all later changes cancel out."""
     accepted_position: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
     """The head when a person last accepted a batch: the version that covers it becomes `confirmed`."""
-    accepted_by: Mapped[str | None] = mapped_column(String(20))
-    """Id of the key that accepted it: the version that covers it is promoted in this person's name."""
     quarantined_count: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
     pending_count: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
     """Number of examples without a label, except those that an erasure request restricts."""

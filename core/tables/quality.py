@@ -33,10 +33,6 @@ class QualityWindow(Base):
     first_position: Mapped[int] = mapped_column(BigInteger)
     last_position: Mapped[int] = mapped_column(BigInteger)
     rows: Mapped[int]
-    weight: Mapped[float]
-    """Sum of the rows' weights."""
-    heaviest: Mapped[float]
-    """The largest share of one subject in this sum: rounded metrics must hide a person with all of their rows."""
     champion: Mapped[int]
     """Number of the version that scored."""
     frozen: Mapped[int | None]
@@ -44,6 +40,8 @@ class QualityWindow(Base):
     challenger: Mapped[int | None]
     metrics: Mapped[dict[str, dict[str, float]]] = mapped_column(Json)
     """By contestant (champion, frozen, baseline, challenger): metrics and their standard errors."""
+    segments: Mapped[dict[str, dict[str, float]] | None] = mapped_column(Json)
+    """By segment: the champion's metrics."""
     scores: Mapped[bytes | None] = mapped_column(LargeBinary)
     """The predictions row by row; deleted with the version that made them."""
     alarm: Mapped[bool] = mapped_column(Boolean(create_constraint=False))

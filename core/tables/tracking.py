@@ -18,8 +18,6 @@ class TrackingEventKind(StrEnum):
     """A job ended, perhaps with a version or a comparison."""
     ALIASES = "aliases"
     """Another version became the champion."""
-    PURGED = "purged"
-    """The policy's retention deleted the weights of versions."""
     DELETED = "deleted"
     """The model was deleted."""
 

@@ -18,8 +18,6 @@ from core.tables.tracking import TrackingEvent, TrackingEventKind
 from core.tables.versions import Version, VersionState
 from core.tracking import artifacts, charts, comparison_report, descriptions, gateway, registry, runs, timeline
 from core.tracking.lineage import Lineage
-from core.tracking.purging import delete_versions
-from core.versions.purging import may_be_in_mlflow
 from core.versions.store import Store
 
 
@@ -48,9 +46,6 @@ class EventHandler:
         else:
             self.describe(lineage)
         registry.set_aliases(self.gateway, lineage)
-        if event.kind is TrackingEventKind.PURGED:  # after the aliases, so that loading by an alias always works
-            purged = [v for v in lineage.versions if v.state is VersionState.PURGED and may_be_in_mlflow(v)]
-            delete_versions(self.database, self.gateway, lineage, purged)
 
     def describe(self, lineage: Lineage) -> None:
         """Update the description of a model that is published already, for example because it is held now."""

@@ -55,9 +55,9 @@ class Lineage:
             return cls(model, versions, comparisons, retrains, spec, outline_windows(session, model_id))
 
     @classmethod
-    def outline(cls, session: Session, model: Model, metrics: bool = True) -> Lineage:
-        """The current lineage, with the outlines of versions, with or without their metrics."""
-        versions, comparisons = outline_of(session, model.id, metrics), comparisons_of(session, model.id)
+    def outline(cls, session: Session, model: Model) -> Lineage:
+        """The current lineage, with the outlines of versions."""
+        versions, comparisons = outline_of(session, model.id), comparisons_of(session, model.id)
         spec = spec_at(session, model.id, model.spec, model.head)
         return cls(model, versions, comparisons, retrain_ids(session, model.id), spec)
 

@@ -7,7 +7,7 @@ from mlflow.entities import Metric
 
 from core.charts import COLOURS
 from core.quality.forgetting import MIN_ROUNDED_ROWS, round_metrics
-from core.quality.report import combine
+from core.quality.report import average
 from core.tables.versions import Version, VersionKind
 from core.tracking import charts, descriptions
 from core.tracking.gateway import Gateway
@@ -81,9 +81,9 @@ def unseen_metrics(version: Version, lineage: Lineage, contestant: str) -> dict[
     ours = [w for w in lineage.windows if w.job_id is not None and w.job_id == version.job_id]
     if sum(window.rows for window in ours) < MIN_ROUNDED_ROWS:
         return {}
-    metrics = combine(ours).get(contestant, {})
+    metrics = average(ours).get(contestant, {})
     suffix = "_baseline" if contestant == "baseline" else ""
-    rounded = round_metrics(metrics, ours)
+    rounded = round_metrics(metrics, sum(window.rows for window in ours))
     return {f"{UNSEEN}/{name}{suffix}": value for name, value in rounded.items() if not name.endswith("_se")}
 
 

@@ -41,8 +41,6 @@ class VersionDraft:
     parent: int | None = None
     since: int = 0
     """The parent's position; 0 without a parent."""
-    removals_position: int = 0
-    """Position up to which removals are reflected, if it is later than `position`."""
     why: str = ""
     """Why cheaper methods were rejected."""
     erasing: bool = False
@@ -54,12 +52,8 @@ class VersionDraft:
 
     @property
     def rejected(self) -> bool:
-        """Whether the version must not become the tip: it failed the gate, or a change of the target left nothing to
-        judge its new examples by."""
-        if self.gate is None or self.gate["action"] != "reject":
-            return False
-        unjudged = self.gate["passed"] is None and self.gate.get("reason") == "schema_changed"
-        return self.gate["passed"] is False or unjudged
+        """Whether the version failed the gate and must not become the tip."""
+        return self.gate is not None and self.gate["passed"] is False and self.gate["action"] == "reject"
 
 
 def record(
@@ -76,7 +70,6 @@ def record(
         kind=draft.kind,
         parent=draft.parent,
         position=draft.position,
-        removals_position=max(draft.position, draft.removals_position),
         state=VersionState.CANDIDATE,
         method=draft.method,
         memory={"size": size, "fraction": size / max(1, draft.state.count)},

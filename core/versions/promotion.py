@@ -69,8 +69,7 @@ def decide_promotion(
 ) -> PromotionDecision:
     """Decide whether a version becomes the champion; `people` are the parts of the erasures that ask for it."""
     if requester is Requester.PERSON:
-        rebuilt = version.removals_position > version.position
-        rollback = model.champion is not None and (version.number < model.champion or rebuilt)
+        rollback = model.champion is not None and version.number < model.champion
         return PromotionDecision(Action.PROMOTE_AND_HOLD, "rolled back") if rollback else PROMOTED
     if model.champion == version.number:
         return ALREADY_CHAMPION
@@ -111,8 +110,8 @@ def set_tip(model: Model, version: Version) -> None:
 
 
 def is_incomparable(version: Version) -> bool:
-    """Whether a requested change of the target left nothing to compare the version with."""
-    return version.gate is not None and version.gate.get("reason") == "schema_changed"
+    """Whether a requested change of columns, classes or loss left nothing to compare the version with."""
+    return version.gate is not None and version.gate.get("reason") in ("schema_changed", "loss_changed")
 
 
 def promote(session: Session, model: Model, version: Version, by: str) -> Promotion:

@@ -1,6 +1,6 @@
-"""Purging versions: an erasure deletes weights and metrics, the policy's retention only the weights."""
+"""Purging versions: their weights and metrics are deleted, and only an entry in the history remains."""
 
-from sqlalchemy import ColumnElement, or_, select, update
+from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from core.clock import now
@@ -12,30 +12,11 @@ from core.versions.privacy_rounding import significant
 
 
 def purge_version(session: Session, version: Version) -> None:
-    """Purge a version for an erasure; only its entry in the history remains."""
-    purge_weights(session, version)
-    version.purge_at = None
+    """Purge a version; only its entry in the history remains."""
+    version.state, version.purge_at = VersionState.PURGED, None
     drop_figures(version)
     drop_predictions(session, version)
-
-
-def purge_weights(session: Session, version: Version) -> None:
-    """Purge a version, but keep its metrics and recorded predictions. The file is deleted after the commit."""
-    version.state, version.salt = VersionState.PURGED, None
     session.merge(OrphanFile(path=version.file))
-
-
-def has_figures() -> ColumnElement[bool]:
-    """Condition on versions whose weights or metrics still exist."""
-    return or_(Version.state != VersionState.PURGED, Version.sha256 != "")
-
-
-def may_be_in_mlflow(version: Version) -> bool:
-    """Whether MLflow may have data of a purged version.
-
-    A publisher that was killed may have uploaded a version without recording it.
-    """
-    return version.mlflow is None or bool(version.mlflow.get("version") or version.mlflow_folder)
 
 
 def drop_predictions(session: Session, version: Version) -> None:

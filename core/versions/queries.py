@@ -10,7 +10,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session, load_only
 from core.errors import NotFound
 from core.tables.models import Model
 from core.tables.quality import DriftReport
-from core.tables.versions import FIRST, Comparison, Promotion, Version, VersionKind, VersionState
+from core.tables.versions import Comparison, Promotion, Version, VersionKind, VersionState
 
 IS_PURGED = Version.state == VersionState.PURGED
 MAX_NUMBER = 2**31 - 1
@@ -46,13 +46,6 @@ def newest_number(session: Session, model_id: int) -> int:
     return session.scalar(select(func.max(Version.number)).where(Version.model_id == model_id)) or 0
 
 
-def first_served(session: Session, model_id: int, since: int = FIRST) -> Version | None:
-    """The oldest version from the number `since` on that was promoted and is not purged."""
-    served = (VersionState.SUPERSEDED, VersionState.CHAMPION)
-    query = select(Version).where(Version.model_id == model_id, Version.number >= since, Version.state.in_(served))
-    return session.scalar(query.order_by(Version.number).limit(1))
-
-
 def last_trained(session: Session, model_id: int) -> Version | None:
     """The version trained from scratch with the highest position."""
     trained = select(Version).where(Version.model_id == model_id, Version.kind == VersionKind.TRAINED)
@@ -69,30 +62,21 @@ OUTLINE = (
     Version.kind,
     Version.parent,
     Version.position,
-    Version.removals_position,
     Version.state,
+    Version.metrics,
     Version.cost,
     Version.job_id,
     Version.created_at,
 )
 
 
-def outline_of(session: Session, model_id: int, metrics: bool = True) -> Sequence[Version]:
+def outline_of(session: Session, model_id: int) -> Sequence[Version]:
     """All versions of a model, ordered by number, with the columns that a history needs: the others are large.
 
     Versions that the session has already loaded keep all their columns.
     """
-    columns = (*OUTLINE, Version.metrics) if metrics else OUTLINE
     versions = select(Version).where(Version.model_id == model_id).order_by(Version.number)
-    return session.scalars(versions.options(load_only(*columns, raiseload=True))).all()
-
-
-def newest_metrics(session: Session, model_id: int, metric: str, limit: int) -> list[float]:
-    """A holdout metric of the last versions that were promoted, oldest first."""
-    served = (VersionState.SUPERSEDED, VersionState.CHAMPION)
-    ours = (Version.model_id == model_id, Version.state.in_(served))
-    query = select(Version.metrics[metric].as_float()).where(*ours).order_by(Version.number.desc()).limit(limit)
-    return [value for value in session.scalars(query) if value is not None][::-1]
+    return session.scalars(versions.options(load_only(*OUTLINE, raiseload=True))).all()
 
 
 def frozen_metrics(session: Session, model_id: int) -> dict[int, dict[str, float]]:

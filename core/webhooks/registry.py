@@ -127,13 +127,6 @@ def due_deliveries(session: Session, moment: datetime, limit: int) -> list[tuple
     return [(row.id, row.webhook_id) for row in session.execute(query.order_by(each.c.id).limit(limit))]
 
 
-def count_failing(session: Session) -> tuple[int, int]:
-    """How many webhooks have not accepted a delivery since one failed, and how many are disabled for that reason."""
-    disabled = func.count(Webhook.disabled_at)
-    failing, off = session.execute(select(func.count(Webhook.failing_since) - disabled, disabled)).one()
-    return max(0, failing), off
-
-
 def delete_old(session: Session) -> None:
     """Delete deliveries whose retention period has ended."""
     session.execute(delete(Delivery).where(Delivery.created_at < now() - RETENTION))

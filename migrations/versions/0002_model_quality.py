@@ -26,19 +26,16 @@ def upgrade() -> None:
     op.add_column("examples", sa.Column("time", MOMENT, nullable=True))
     op.add_column("examples", sa.Column("source", sa.String(length=200), nullable=True))
     op.add_column("examples", sa.Column("quarantine", sa.Integer(), nullable=True))
-    op.add_column("examples", sa.Column("unseen", sa.Text(), nullable=True))
     op.drop_index("uq_examples_id_in_force", "examples")
     in_use = "removed IS NULL OR quarantine IS NOT NULL"
     create_partial_index("uq_examples_id_in_force", "examples", ["model_id", "id"], in_use, unique=True)
     create_partial_index("ix_examples_source", "examples", ["model_id", "source"], "source IS NOT NULL")
     create_partial_index("ix_examples_quarantine", "examples", ["model_id", "quarantine"], "quarantine IS NOT NULL")
-    create_partial_index("ix_examples_unseen", "examples", ["model_id", "position"], "unseen IS NOT NULL")
 
     op.add_column("models", sa.Column("confirmed", sa.Integer(), nullable=True))
     op.add_column("models", sa.Column("scored_position", BIG, nullable=False, server_default="0"))
     for count in ("covered_position", "accepted_position", "quarantined_count", "pending_count"):
         op.add_column("models", sa.Column(count, BIG, nullable=False, server_default="0"))
-    op.add_column("models", sa.Column("accepted_by", sa.String(length=20), nullable=True))
     # what a model learnt before the upgrade was never scored, and its champion is where the gate begins
     op.execute(sa.text("UPDATE models SET scored_position = head, confirmed = champion"))
     op.add_column("versions", sa.Column("gate", JSON, nullable=True))
@@ -54,7 +51,6 @@ def upgrade() -> None:
         sa.Column("source", sa.String(length=200), nullable=True),
         sa.Column("layout_position", BIG, nullable=False),
         sa.Column("x", sa.LargeBinary(), nullable=False),
-        sa.Column("unseen", sa.Text(), nullable=True),
         sa.Column("version", sa.Integer(), nullable=True),
         sa.Column("mean", sa.LargeBinary(), nullable=True),
         sa.Column("challenger", sa.Integer(), nullable=True),
@@ -93,12 +89,11 @@ def upgrade() -> None:
         sa.Column("first_position", BIG, nullable=False),
         sa.Column("last_position", BIG, nullable=False),
         sa.Column("rows", sa.Integer(), nullable=False),
-        sa.Column("weight", sa.Double(), nullable=False),
-        sa.Column("heaviest", sa.Double(), nullable=False),
         sa.Column("champion", sa.Integer(), nullable=False),
         sa.Column("frozen", sa.Integer(), nullable=True),
         sa.Column("challenger", sa.Integer(), nullable=True),
         sa.Column("metrics", JSON, nullable=False),
+        sa.Column("segments", JSON, nullable=True),
         sa.Column("scores", sa.LargeBinary(), nullable=True),
         sa.Column("alarm", sa.Boolean(), nullable=False),
         sa.Column("rounded", sa.Boolean(), nullable=False),
@@ -132,14 +127,13 @@ def downgrade() -> None:
         "pending_count",
         "quarantined_count",
         "accepted_position",
-        "accepted_by",
         "covered_position",
         "scored_position",
         "confirmed",
     ):
         op.drop_column("models", column)
-    for index in ("ix_examples_unseen", "ix_examples_quarantine", "ix_examples_source", "uq_examples_id_in_force"):
+    for index in ("ix_examples_quarantine", "ix_examples_source", "uq_examples_id_in_force"):
         op.drop_index(index, "examples")
-    for column in ("unseen", "quarantine", "source", "time"):
+    for column in ("quarantine", "source", "time"):
         op.drop_column("examples", column)
     create_partial_index("uq_examples_id_in_force", "examples", ["model_id", "id"], "removed IS NULL", unique=True)

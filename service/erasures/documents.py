@@ -29,8 +29,8 @@ TEMPLATES.globals["words"] = receipt_text
 
 def render_receipt(body: Mapping[str, object]) -> str:
     """The page of a receipt."""
-    place = {name: body[name] for name in ("number", "erasure", "leaf", "key_id", "sha256")}
-    return TEMPLATES.get_template("receipt.html").render(report=report_from(body), **place)
+    chain = {name: body[name] for name in ("number", "erasure", "sha256", "previous")}
+    return TEMPLATES.get_template("receipt.html").render(report=report_from(body), **chain)
 
 
 def render_refusal(body: Mapping[str, object]) -> str:

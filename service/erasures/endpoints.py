@@ -1,6 +1,6 @@
-"""Endpoints of erasure requests."""
+"""Endpoints of erasure requests and receipts."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated
 
@@ -8,7 +8,6 @@ from fastapi import APIRouter, Header, Path, Query
 from sqlalchemy.orm import Session
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
-from core.audit.entries import About
 from core.clock import now
 from core.erasure import decisions, queries, receipts, requests
 from core.erasure.receipt_text import RIGHTS
@@ -16,15 +15,15 @@ from core.erasure.replay import replay
 from core.erasure.states import RequestDetails
 from core.errors import Invalid, NotFound
 from core.ledger.batch import subject_hash
-from core.register import log
-from core.tables.audit import Action
 from core.tables.erasures import Erasure, ErasureState
 from service.context import Context, ContextDep
 from service.erasures import documents
 from service.erasures.receipt_schema import ReceiptResponse
 from service.erasures.schemas import (
+    ChainResponse,
     ErasureResponse,
     ErasuresResponse,
+    FlawResponse,
     GivenReason,
     NewErasure,
     NewErasures,
@@ -60,41 +59,29 @@ def require_unrestricted(caller: Caller) -> Caller:
 
 
 def to_response(session: Session, erasure: Erasure) -> ErasureResponse:
-    return describe(erasure, queries.parts_of(session, erasure), queries.trail_of(session, erasure), now())
-
-
-def to_responses(session: Session, erasures: Sequence[Erasure]) -> list[ErasureResponse]:
-    """`to_response` of many erasures, with two queries."""
-    (parts, trails), at = queries.details_of(session, erasures), now()
-    return [describe(erasure, parts[erasure.id], trails[erasure.id], at) for erasure in erasures]
+    parts, events = queries.parts_of(session, erasure), queries.events_of(session, erasure)
+    return describe(erasure, parts, events, now())
 
 
 def receive(
     filings: list[RequestDetails], caller: Caller, context: Context, write: UnitOfWork, session: Session
 ) -> list[ErasureResponse]:
-    """Start erasures, and acknowledge them with leaves of the register."""
+    """Start erasures. Raises Conflict if receipts of a restored database must be replayed first."""
+    receipts.require_all(session, context.store)
     secret = context.settings.secret
     erasures = requests.receive_all(session, filings, secret, caller.key_id, write.request_id)
-    log.write_pending(session)
-    proofs = log.acknowledge_filings(session, [erasure.id for erasure in erasures])
-    responses = to_responses(session, erasures)
-    return [response.model_copy(update={"acknowledgement": proofs[response.id]}) for response in responses]
+    return [to_response(session, erasure) for erasure in erasures]
 
 
 @router.post("/erasures", status_code=202, response_model=ErasureResponse, responses=problem_responses(409))
 def request_erasure(body: NewErasure, caller: Eraser, context: ContextDep, write: Write) -> Response:
     """Request the erasure of a subject from all models. No training that starts after this response uses the examples.
 
-    A second request for the same subject returns the open one. The request is due in one month (GDPR Art. 12(3)). The
-    `acknowledgement` proves that the signed register contains the request.
+    A second request for the same subject returns the open one. The request is due in one month (GDPR Art. 12(3)).
     """
     require_unrestricted(caller)
     filing = filing_of(body, context, ())
-
-    def begin(session: Session) -> ErasureResponse:
-        return receive([filing], caller, context, write, session)[0]
-
-    return write(caller, 202, begin, Action.ERASURE_REQUESTED, lambda erasure: [About(erasure_id=erasure.id)])
+    return write(caller.credential, 202, lambda session: receive([filing], caller, context, write, session)[0])
 
 
 def filing_of(body: NewErasure, context: Context, at: tuple[str | int, ...]) -> RequestDetails:
@@ -105,8 +92,9 @@ def filing_of(body: NewErasure, context: Context, at: tuple[str | int, ...]) -> 
         raise Invalid.at((*at, "received_at"), "request_invalid", "must not be in the future")
     settings = context.settings
     hashed = subject_hash(body.subject, settings.secret, settings.caseless_subjects)
-    hold = settings.erasure_hold if body.hold is None else body.hold
-    return RequestDetails(hashed, body.reason, body.received_at, hold, body.reference)
+    return RequestDetails(
+        hashed, body.reason, body.received_at, settings.erasure_hold if body.hold is None else body.hold
+    )
 
 
 @router.post("/erasures/batch", status_code=202, response_model=ErasuresResponse, responses=problem_responses(409, 413))
@@ -120,10 +108,7 @@ def request_erasures(body: NewErasures, caller: Eraser, context: ContextDep, wri
     def begin(session: Session) -> ErasuresResponse:
         return ErasuresResponse(items=receive(filings, caller, context, write, session))
 
-    def about(filed: ErasuresResponse) -> list[About]:
-        return [About(erasure_id=id) for id in dict.fromkeys(erasure.id for erasure in filed.items)]
-
-    return write(caller, 202, begin, Action.ERASURE_REQUESTED, about)
+    return write(caller.credential, 202, begin)
 
 
 @router.get("/erasures", response_model=Page[ErasureResponse], responses=problem_responses())
@@ -139,7 +124,7 @@ def list_erasures(
     require_unrestricted(caller)
     with context.database.read() as session:
         rows = queries.page_erasures(session, state, overdue, after, limit + 1)
-        return page_of(to_responses(session, rows), limit, lambda row: row, lambda row: row.id)
+        return page_of(rows, limit, lambda row: to_response(session, row), lambda row: row.id)
 
 
 @router.get("/erasures/{id}", response_model=ErasureResponse, responses=problem_responses(404, 409))
@@ -151,42 +136,43 @@ def show_erasure(id: Id, caller: Eraser, context: ContextDep) -> ErasureResponse
 
 
 def apply_decision(
-    id: str, caller: Caller, write: UnitOfWork, decision: Callable[..., None], action: Action
+    id: str, caller: Caller, write: UnitOfWork, decision: Callable[..., None], starts_jobs: bool = False
 ) -> Response:
     """Apply a decision to an erasure request and return the request."""
     require_unrestricted(caller)
 
     def act(session: Session) -> ErasureResponse:
         erasure = queries.find(session, id)
+        if starts_jobs:
+            receipts.require_all(session, write.context.store)
         decision(session, erasure, by=caller.key_id)
-        log.write_pending(session)
         return to_response(session, erasure)
 
-    return write(caller, 200, act, action, lambda erasure: [About(erasure_id=erasure.id)])
+    return write(caller.credential, 200, act)
 
 
 @router.post("/erasures/{id}/retry", response_model=ErasureResponse, responses=problem_responses(404, 409))
 def retry_erasure(id: Id, caller: Eraser, write: Write) -> Response:
     """Retry a failed erasure."""
-    return apply_decision(id, caller, write, decisions.retry, Action.ERASURE_RETRIED)
+    return apply_decision(id, caller, write, decisions.retry, starts_jobs=True)
 
 
 @router.post("/erasures/{id}/approve", response_model=ErasureResponse, responses=problem_responses(404, 409))
 def approve_erasure(id: Id, caller: Eraser, write: Write) -> Response:
     """Approve a held request and start its erasure."""
-    return apply_decision(id, caller, write, decisions.approve, Action.ERASURE_APPROVED)
+    return apply_decision(id, caller, write, decisions.approve, starts_jobs=True)
 
 
 @router.post("/erasures/{id}/refuse", response_model=ErasureResponse, responses=problem_responses(404, 409))
 def refuse_erasure(id: Id, body: GivenReason, caller: Eraser, write: Write) -> Response:
     """Refuse a request, with a reason. Its examples become active again, and the models are adapted to them."""
-    return apply_decision(id, caller, write, partial(decisions.refuse, reason=body.reason), Action.ERASURE_REFUSED)
+    return apply_decision(id, caller, write, partial(decisions.refuse, reason=body.reason))
 
 
 @router.post("/erasures/{id}/extend", response_model=ErasureResponse, responses=problem_responses(404, 409))
 def extend_erasure(id: Id, body: GivenReason, caller: Eraser, write: Write) -> Response:
     """Extend the due date by two months, with a reason: once, and within the first month (GDPR Art. 12(3))."""
-    return apply_decision(id, caller, write, partial(decisions.extend, reason=body.reason), Action.ERASURE_EXTENDED)
+    return apply_decision(id, caller, write, partial(decisions.extend, reason=body.reason))
 
 
 @router.post("/erasures/retry", response_model=RetriedResponse, responses=problem_responses(409))
@@ -195,15 +181,13 @@ def retry_failed_erasures(caller: Eraser, write: Write) -> Response:
     require_unrestricted(caller)
 
     def act(session: Session) -> RetriedResponse:
+        receipts.require_all(session, write.context.store)
         failed = queries.list_failed(session)
         for erasure in failed:
             decisions.retry(session, erasure, caller.key_id)
         return RetriedResponse(retried=[erasure.id for erasure in failed])
 
-    def about(response: RetriedResponse) -> list[About]:
-        return [About(erasure_id=id) for id in response.retried]
-
-    return write(caller, 200, act, Action.ERASURE_RETRIED, about)
+    return write(caller.credential, 200, act)
 
 
 @router.post("/erasures/replay", response_model=ReplayedResponse, responses=problem_responses(409))
@@ -215,7 +199,7 @@ def replay_erasures(caller: Eraser, context: ContextDep, write: Write) -> Respon
         count, started = replay(session, context.store, context.settings.secret, caller.key_id, write.request_id)
         return ReplayedResponse(receipts=count, erasures=started)
 
-    return write(caller, 200, act, Action.ERASURES_REPLAYED)
+    return write(caller.credential, 200, act)
 
 
 @router.get("/erasures/{id}/receipt", response_model=ReceiptResponse, responses=PRINTABLE)
@@ -228,7 +212,7 @@ def show_receipt(
     """Get the receipt as JSON, or with `Accept: text/html` as a printable page."""
     require_unrestricted(caller)
     with context.database.read() as session:
-        body = receipts.body_of(queries.receipt_of(session, queries.find(session, id)))
+        body = queries.receipt_of(session, queries.find(session, id)).body
     return respond_printable(body, accept, lambda: documents.render_receipt(body))
 
 
@@ -252,3 +236,15 @@ def show_refusal(
 def respond_printable(body: Mapping[str, object], accept: str, render: Callable[[], str]) -> Response:
     """A page if the Accept header names HTML, otherwise JSON."""
     return HTMLResponse(render()) if "text/html" in accept.lower() else JSONResponse(body)
+
+
+@router.get("/receipts/verify", response_model=ChainResponse, responses=problem_responses())
+def verify_receipts(caller: Eraser, context: ContextDep) -> ChainResponse:
+    """Verify the hash chain of the receipts. Reports every receipt that is missing, altered or out of order."""
+    require_unrestricted(caller)
+    with context.database.read() as session:
+        chain = receipts.chain(session)
+        problems = receipts.verify(session, context.store)
+    last = str(chain[-1]["sha256"]) if chain else None
+    flaws = [FlawResponse(number=flaw.number, problem=flaw.problem) for flaw in problems]
+    return ChainResponse(valid=not flaws, receipts=len(chain), last=last, flaws=flaws)

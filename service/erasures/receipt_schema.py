@@ -1,4 +1,4 @@
-"""The shape of a receipt, for the OpenAPI document: `core.erasure.report` writes it, and it is returned as signed."""
+"""The shape of a receipt, for the OpenAPI document: `core.erasure.report` writes it, and it is returned as stored."""
 
 from typing import Any
 
@@ -28,8 +28,8 @@ class ReceiptModelResponse(ResponseModel):
     """Description of the method in words."""
     version: int | None = None
     """The version that does not depend on the person's examples."""
-    commitment: str | None = None
-    """SHA-256 of a salt and the SHA-256 of that version's file. The salt is deleted when the version is purged."""
+    sha256: str | None = None
+    """SHA-256 of that version's file."""
     certificate: dict[str, Any] | None = None
     """Certificate of that version."""
     disagreement: float | None = None
@@ -67,11 +67,6 @@ class ReceiptResponse(ResponseModel):
     """Number of the person's examples."""
     statement: str
     models: list[ReceiptModelResponse]
-    leaf: int
-    """Index of its leaf in the register."""
-    key_id: str
-    """Id of the key that signed it."""
-    recognised_until: str | None = None
-    """Until when a keyed hash is kept by which data about the person is recognised if it returns."""
+    previous: str
+    """Hash of the previous receipt."""
     sha256: str
-    """Hash of the signed statement."""

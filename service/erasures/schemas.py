@@ -1,18 +1,14 @@
 """Request and response bodies about erasures."""
 
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
 from core.erasure import report
-from core.erasure.report import TrailEntry
 from core.models.fields import PLAIN, Moment, Strict
-from core.register.log import Acknowledgement
 from core.tables.documents import JobError
-from core.tables.erasures import Erasure, ErasureState, Part
-from core.tables.register import RecordKind
+from core.tables.erasures import Erasure, ErasureState, Event, EventKind, Part
 from service.http.response_model import ResponseModel
 
 Text = Annotated[str, Field(min_length=1, max_length=200, pattern=PLAIN)]
@@ -30,9 +26,6 @@ class NewErasure(Strict):
         None,
         description="Time when the person made the request, if that was earlier; UTC if it has no time zone.",
         ge=datetime(1970, 1, 1, tzinfo=UTC),
-    )
-    reference: Text | None = Field(
-        None, description="Your own number for the request. The register keeps it as long as its records."
     )
     hold: bool | None = Field(
         None,
@@ -77,11 +70,9 @@ class PartResponse(ResponseModel):
 class EventResponse(ResponseModel):
     """An action on the request."""
 
-    action: RecordKind
+    action: EventKind
     by: str
-    """Id of the API key that was used; `amend` for what Amend did by itself."""
-    name: str | None
-    """Name of the API key."""
+    """Id of the API key that was used."""
     at: datetime
 
 
@@ -103,13 +94,10 @@ class ErasureResponse(ResponseModel):
     refusal: str | None
     """Reason for the refusal."""
     trail: list[EventResponse]
-    """Actions on the request, in order, as in the register. Records that have expired are left out."""
+    """Actions on the request, in order."""
     models: list[PartResponse]
     receipt: str | None
     """Path of the receipt; null until the erasure is completed."""
-    acknowledgement: Acknowledgement | None = None
-    """Only in the response to a new request: proof that the signed register contains it. Keep it, or give it to the
-    person: nobody can deny the request later."""
 
 
 class ErasuresResponse(ResponseModel):
@@ -141,6 +129,25 @@ class RetriedResponse(ResponseModel):
     """Ids of the erasures."""
 
 
+class FlawResponse(ResponseModel):
+    """A problem with one receipt."""
+
+    number: int
+    """Number of the receipt."""
+    problem: str
+
+
+class ChainResponse(ResponseModel):
+    """Result of verifying the hash chain of the receipts."""
+
+    valid: bool
+    receipts: int
+    """Number of receipts that were verified."""
+    last: str | None
+    """Hash of the last receipt. Keep a copy elsewhere: it reveals if the whole chain was replaced."""
+    flaws: list[FlawResponse]
+
+
 class ReplayedResponse(ResponseModel):
     """Result of replaying receipts in a database that was restored from a backup."""
 
@@ -150,7 +157,7 @@ class ReplayedResponse(ResponseModel):
     """Ids of the erasures that are carried out again."""
 
 
-def describe(erasure: Erasure, parts: list[Part], trail: list[TrailEntry], moment: datetime) -> ErasureResponse:
+def describe(erasure: Erasure, parts: list[Part], events: list[Event], moment: datetime) -> ErasureResponse:
     values: dict[str, Any] = {
         name: getattr(erasure, name)
         for name in ("id", "state", "received_at", "due_at", "late", "extension", "refusal")
@@ -159,7 +166,7 @@ def describe(erasure: Erasure, parts: list[Part], trail: list[TrailEntry], momen
         **values,
         completed_at=None if erasure.state is ErasureState.REFUSED else erasure.completed_at,
         overdue=erasure.is_overdue(moment),
-        trail=[EventResponse.model_validate(asdict(entry)) for entry in trail],
+        trail=[EventResponse(action=event.kind, by=event.by, at=event.at) for event in events],
         models=[describe_part(part) for part in parts],
         receipt=f"/v1/erasures/{erasure.id}/receipt" if erasure.receipt else None,
     )

@@ -11,23 +11,20 @@ from sqlalchemy.orm import Session
 from starlette.responses import Response
 
 from core import ledger
-from core.audit.entries import About
 from core.errors import Invalid, NotFound
 from core.jobs import queue
 from core.ledger import queries
-from core.ledger.additions import Ingest, LayoutChanged
+from core.ledger.additions import LayoutChanged
 from core.ledger.batch import Batch
 from core.ledger.specs import layout_at, spec_at
 from core.models import catalog
 from core.models.fields import Moment
 from core.models.policy import policy_of
-from core.tables.audit import Action
 from service import counters
 from service.context import CachedModel, Context, ContextDep
 from service.examples import formats
 from service.examples.readers import FIELD, ExampleReader, check_text
 from service.examples.schemas import BODY, ONE, AddedResponse, ExampleResponse, ReplacedResponse, of_example, of_pending
-from service.http.audit import AuditorDep
 from service.http.auth import Caller, Ingester, Reader
 from service.http.body_threads import run_for_body
 from service.http.pagination import After, Limit, Page, page_of, parse_cursor
@@ -138,12 +135,10 @@ def store_in(
     name: str, model: CachedModel, batch: Batch, caller: Caller, context: Context, write: UnitOfWork
 ) -> Response:
     def within(act: Callable[[Session], ledger.Added]) -> Response:
-        return write(caller, 201, lambda session: to_response(act(session)), Action.EXAMPLES_ADDED, About(name))
+        return write(caller.credential, 201, lambda session: to_response(act(session)))
 
-    ingest = Ingest(context.screen, write.auditor.origin(caller), name)
     # only a response that is stored for an Idempotency-Key needs the transaction of the request
-    given = None if write.key is None else within
-    stored = ledger.add(context.database, model.id, model.holdout, batch, given, ingest)
+    stored = ledger.add(context.database, model.id, model.holdout, batch, None if write.key is None else within)
     counters.count_unseen(name, inputs_of(model.spec).count_other(batch.x))
     if isinstance(stored, Response):
         return stored
@@ -208,7 +203,6 @@ def list_examples(
     name: Name,
     caller: Reader,
     context: ContextDep,
-    auditor: AuditorDep,
     chosen: Annotated[ExampleQuery, Depends()],
     limit: Limit = 100,
     after: After = None,
@@ -220,13 +214,9 @@ def list_examples(
         limit = max(1, min(limit, NUMBERS_PER_PAGE // inputs_of(layout.spec).width))
         if chosen.label == "pending":
             waiting = queries.page_pending(session, model, after or "", limit + 1, chosen.to_filter())
-            page = page_of(waiting, limit, lambda row: of_pending(row, layout), lambda row: row.id)
-        else:
-            rows = queries.page_examples(session, model, parse_cursor(after, 0), limit + 1, chosen.to_filter())
-            page = page_of(rows, limit, lambda row: of_example(row, layout), lambda row: row.position)
-    if page.items:
-        auditor.record_read(caller, Action.EXAMPLES_READ, About(name, counts={"examples": len(page.items)}))
-    return page
+            return page_of(waiting, limit, lambda row: of_pending(row, layout), lambda row: row.id)
+        rows = queries.page_examples(session, model, parse_cursor(after, 0), limit + 1, chosen.to_filter())
+        return page_of(rows, limit, lambda row: of_example(row, layout), lambda row: row.position)
 
 
 Id = Annotated[str, Path(description="Id of the example.", max_length=200, examples=["a1"])]
@@ -287,25 +277,22 @@ def replace_in(name: str, cached: CachedModel, batch: Batch, caller: Caller, wri
         model = catalog.find(session, name, caller.models, lock=True)
         if model.id != cached.id:
             raise NotFound("model_not_found", "The model does not exist.")
-        replaced = ledger.replace_examples(session, model, batch, write.context.screen)
+        replaced = ledger.replace_examples(session, model, batch)
         job = queue.enqueue_adaptation(session, model, write.request_id) if replaced.replaced else None
         counters.EXAMPLES.labels("replaced").inc(replaced.replaced)
         counters.count_unseen(name, inputs_of(cached.spec).count_other(batch.x))
         return ReplacedResponse(**vars(replaced), position=model.head, job=job)
 
-    return write(caller, 202, correct, Action.EXAMPLES_REPLACED, About(name))
+    return write(caller.credential, 202, correct)
 
 
 @router.get("/{id:path}", response_model=ExampleResponse, responses=problem_responses(404))
-def show_example(name: Name, id: Id, caller: Reader, context: ContextDep, auditor: AuditorDep) -> ExampleResponse:
+def show_example(name: Name, id: Id, caller: Reader, context: ContextDep) -> ExampleResponse:
     """Get an active example, or one without a label, by its id."""
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)
         layout = layout_at(session, model.id, model.head)
         waiting = queries.find_pending(session, model, id)
         if waiting is not None:
-            shown = of_pending(waiting, layout)
-        else:
-            shown = of_example(queries.find_example(session, model, id), layout)
-    auditor.record_read(caller, Action.EXAMPLES_READ, About(name, counts={"examples": 1}))
-    return shown
+            return of_pending(waiting, layout)
+        return of_example(queries.find_example(session, model, id), layout)

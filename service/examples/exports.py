@@ -7,14 +7,11 @@ import pyarrow as pa
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from core.audit.entries import About
 from core.kprior.model.spec import Spec
 from core.ledger.exports import ExportedRows, read_exported
 from core.ledger.specs import layout_at
 from core.models import catalog
-from core.tables.audit import Action
 from service.context import ContextDep
-from service.http.audit import AuditorDep
 from service.http.auth import Reader
 from service.http.problems import problem_responses
 from service.http.routes import AuthenticatedRoute
@@ -34,20 +31,13 @@ BATCH_ROWS, BATCH_BYTES = 50_000, 8 * 2**20
     response_class=Response,
     responses={200: {"description": "The examples.", "content": CONTENT}, **problem_responses(404)},
 )
-def export_examples(
-    name: Name, caller: Reader, context: ContextDep, auditor: AuditorDep, form: ResponseFormat
-) -> Response:
+def export_examples(name: Name, caller: Reader, context: ContextDep, form: ResponseFormat) -> Response:
     """Export the active examples as of the time of the request, in the order of their positions, with the columns `id`,
-    `y`, `weight`, `split`, `time`, `source` and the features by name, or `x`. The export can be sent again as examples.
-    It has no subjects, of which only keyed hashes are stored.
+    `y`, `weight`, `split` and the features by name, or `x`. The subject is not exported.
     """
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)
         model_id, head, layout = model.id, model.head, layout_at(session, model.id, model.head)
-        count = model.train_count + model.holdout_count
-    auditor.record_read(
-        caller, Action.EXAMPLES_EXPORTED, About(name, position=head, counts={"examples": count} if count else {})
-    )
     schema = schema_of(layout.spec)
     rows = read_exported(context.database, model_id, layout, head)
     tables = merge((to_record_batch(chunk, layout.spec) for chunk in rows), schema)
@@ -57,8 +47,7 @@ def export_examples(
 def schema_of(spec: Spec) -> pa.Schema:
     """The schema of the record batches, even without examples."""
     inputs, none = inputs_of(spec), np.empty(0)
-    x = np.empty((0, inputs.width), inputs.dtype)
-    nothing = ExportedRows([], x, none, none, none.astype(np.bool_), [], [], None)
+    nothing = ExportedRows([], np.empty((0, inputs.width), inputs.dtype), none, none, none.astype(np.bool_))
     return to_record_batch(nothing, spec).schema
 
 
@@ -70,10 +59,8 @@ def to_record_batch(rows: ExportedRows, spec: Spec) -> pa.RecordBatch:
         "y": Targets(spec["target"]).to_column(rows.y),
         "weight": pa.array(rows.weight),
         "split": splits,
-        "time": pa.array(rows.times, pa.timestamp("us", "UTC")),
-        "source": pa.array(rows.sources, pa.string()),
     }
-    return pa.RecordBatch.from_pydict({**own, **inputs_of(spec).to_columns(rows.x, rows.unseen)})
+    return pa.RecordBatch.from_pydict({**own, **inputs_of(spec).to_columns(rows.x)})
 
 
 def merge(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:

@@ -108,8 +108,7 @@ def read_parts(reader: ExampleReader, parts: Iterator[bytes], decode: Callable[[
         [split for batch in batches for split in batch.splits],
         weights=join_weights(batches),
         times=join_times(batches),
-        sources=join_texts([batch.sources for batch in batches], batches),
-        unseen=join_texts([batch.unseen for batch in batches], batches),
+        sources=join_sources(batches),
     )
 
 
@@ -127,11 +126,11 @@ def join_times(batches: Sequence[Batch]) -> NDArray[np.datetime64] | None:
     return np.concatenate([np.full(len(b), "NaT", "M8[us]") if b.times is None else b.times for b in batches])
 
 
-def join_texts(given: Sequence[Sequence[str | None] | None], batches: Sequence[Batch]) -> list[str | None] | None:
-    """The sources, or unseen values, of several batches; None if no example has one."""
-    if all(texts is None for texts in given):
+def join_sources(batches: Sequence[Batch]) -> list[str | None] | None:
+    """The sources of several batches; None if no example has one."""
+    if all(batch.sources is None for batch in batches):
         return None
-    return [text for texts, batch in zip(given, batches, strict=True) for text in (texts or [None] * len(batch))]
+    return [source for batch in batches for source in (batch.sources or [None] * len(batch))]
 
 
 EXPECTED = {"split": "must be 'train' or 'holdout'"}
@@ -230,7 +229,6 @@ def assemble(reader: ExampleReader, examples: Sequence[Any], x: NDArray[Any]) ->
         weights=given_weights,
         times=times.from_texts([e.time for e in examples], FIELD),
         sources=[e.source for e in examples],
-        unseen=reader.inputs.unseen_in_json(lambda: [e.x for e in examples], x),
     )
     return reader.batch(given, x, y, optional)
 

@@ -9,7 +9,7 @@ from pydantic import Field
 from core.ledger.layouts import Layout
 from core.ledger.pending import inputs_of as pending_inputs
 from core.ledger.queries import StoredExample
-from core.models.fields import is_none, is_zero
+from core.models.fields import is_none
 from core.tables.ledger import Example, PendingExample
 from service.examples.formats import FORMATS, JSON
 from service.http.body_schemas import Schema, describe_body
@@ -99,8 +99,6 @@ class AddedResponse(ResponseModel):
     first_position: int | None = None
     """First position that the batch took in the ledger; null if it took none, as examples without a label do."""
     last_position: int | None = None
-    quarantined: int = Field(0, exclude_if=is_zero)
-    """Number of stored examples in quarantine, because they are about people whose data was erased; missing if zero."""
 
 
 class ReplacedResponse(ResponseModel):
@@ -110,8 +108,6 @@ class ReplacedResponse(ResponseModel):
     """Number of examples that were replaced."""
     unchanged: int = 0
     """Number of examples that already had the given content."""
-    quarantined: int = Field(0, exclude_if=is_zero)
-    """Number of new examples in quarantine, because they are about people whose data was erased; missing if zero."""
     position: int = 0
     """Last position that the correction took in the ledger, one for each replaced example; the head if it took none."""
     job: str | None = None
@@ -151,10 +147,10 @@ class ExampleResponse(ResponseModel):
 
 def of_example(row: Example | StoredExample, layout: Layout) -> ExampleResponse:
     inputs = inputs_of(layout.spec)
-    y, x, unseen = layout.content(row.position, row.y, row.x, row.unseen)
+    y, x = layout.content(row.position, row.y, row.x)
     return ExampleResponse(
         id=row.id,
-        x=inputs.to_json(np.frombuffer(x, inputs.dtype), unseen),
+        x=inputs.to_json(np.frombuffer(x, inputs.dtype)),
         y=Targets(layout.spec["target"]).to_json(y),
         split="holdout" if row.holdout else "train",
         weight=1.0 if row.weight is None else row.weight,
@@ -165,10 +161,9 @@ def of_example(row: Example | StoredExample, layout: Layout) -> ExampleResponse:
 
 
 def of_pending(row: PendingExample, layout: Layout) -> ExampleResponse:
-    x, unseen = pending_inputs([row], layout)
     return ExampleResponse(
         id=row.id,
-        x=inputs_of(layout.spec).to_json(x[0], unseen[0] if unseen else None),
+        x=inputs_of(layout.spec).to_json(pending_inputs([row], layout)[0]),
         y=None,
         split="holdout" if row.holdout else "train",
         weight=1.0 if row.weight is None else row.weight,

@@ -182,6 +182,5 @@ def from_table(reader: ExampleReader, table: pa.Table) -> Batch:
         weights=weights.from_column(table.column("weight"), FIELD) if "weight" in names else None,
         times=times.from_column(table.column("time"), FIELD) if "time" in names else None,
         sources=columns.texts(table.column("source"), FIELD, "source") if "source" in names else nothing,
-        unseen=reader.inputs.unseen_in_columns(table, x, FIELD),
     )
     return reader.batch(ids, x, y, optional)

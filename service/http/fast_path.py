@@ -25,9 +25,9 @@ from starlette.types import Receive, Scope, Send
 
 from core.errors import AmendError
 from core.tables.keys import Scope as KeyScope
+from service.context import Context
 from service.examples.endpoints import store
 from service.http import problems
-from service.http.audit import Auditor, client_of
 from service.http.auth import Caller, find_cached_caller
 from service.http.body_threads import run_for_body
 from service.http.middleware import limit_body
@@ -47,21 +47,22 @@ class FastRequest(NamedTuple):
     name: str
     headers: dict[bytes, bytes]
     body: bytes
-    auditor: Auditor
+    request_id: str
     caller: Caller
     app: FastAPI
 
 
 async def predictions(request: FastRequest) -> tuple[int, bytes]:
     state = request.app.state
-    write = UnitOfWork(request.auditor)
+    write = UnitOfWork(state.context, request.request_id, None, b"")
     response = await predict(request.body, request.name, request.caller, state.versions, write)
     return 200, response if isinstance(response, bytes) else bytes(response.body)
 
 
 async def examples(request: FastRequest) -> tuple[int, bytes]:
+    context: Context = request.app.state.context
     kind = request.headers.get(b"content-type", b"").decode("latin-1")
-    write = UnitOfWork(request.auditor)
+    write = UnitOfWork(context, request.request_id, None, b"")
     versions = request.app.state.versions
     response = await run_for_body(
         request.body, lambda: store(request.name, kind, request.body, request.caller, versions, write)
@@ -104,8 +105,7 @@ class FastPath:
             body = await read_body(limit_body(receive, length, context.settings.max_body_bytes))
             if body is None:
                 return
-            auditor = Auditor(context, scope["state"]["request_id"], client_of(scope))
-            request = FastRequest(name, headers, body, auditor, caller, self.app)
+            request = FastRequest(name, headers, body, scope["state"]["request_id"], caller, self.app)
             status, content = await handle(request)
         except AmendError as error:
             await problems.on_amend_error(None, error)(scope, receive, send)

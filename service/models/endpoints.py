@@ -7,7 +7,6 @@ from sqlalchemy.orm import Session
 from starlette.responses import Response
 
 from core import ledger
-from core.audit.entries import About
 from core.jobs import queue, resumption
 from core.kprior.model.spec import loss_of
 from core.ledger.specs import page_changes, restore_columns, spec_at, value_before, with_part
@@ -17,7 +16,6 @@ from core.models.policy import patch, policy_of
 from core.models.schema_changes import compare_columns
 from core.models.training import check_removal, training_of
 from core.models.validation import check_buildable, check_class_weight, check_segments
-from core.tables.audit import Action
 from core.tables.ledger import ChangeKind
 from core.tables.models import Model
 from core.tables.versions import Version
@@ -25,7 +23,6 @@ from core.tracking.links import model_page
 from core.versions.orphans import sweep
 from core.versions.queries import champion_of, is_withdrawn
 from service.context import Context, ContextDep
-from service.http.audit import AuditorDep
 from service.http.auth import Admin, Reader
 from service.http.pagination import After, Limit, Page, page_of, parse_cursor
 from service.http.problems import problem_responses
@@ -115,7 +112,7 @@ def create_model(body: NewModel, caller: Admin, context: ContextDep, write: Writ
             caller.require_all_models()
         return of_model(session, catalog.create(session, body.name, spec, body.training, body.policy), context)
 
-    return write(caller, 201, create, Action.MODEL_CREATED, About(body.name))
+    return write(caller.credential, 201, create)
 
 
 @router.get("", response_model=Page[ModelResponse], responses=problem_responses())
@@ -134,29 +131,23 @@ def show_model(name: Name, caller: Reader, context: ContextDep) -> ModelResponse
 
 
 @router.patch("/{name}", response_model=ModelResponse, responses=problem_responses(404))
-def change_policy(
-    name: Name, body: PolicyPatch, caller: Admin, context: ContextDep, auditor: AuditorDep
-) -> ModelResponse:
+def change_policy(name: Name, body: PolicyPatch, caller: Admin, context: ContextDep) -> ModelResponse:
     """Change fields of the policy. Fields that are not given keep their values."""
     with context.database.write() as session:
         model = catalog.find(session, name, caller.models, lock=True)
         policy = patch(policy_of(model), body.policy)
         if "segments" in body.policy:
             check_segments(policy, spec_at(session, model.id, model.spec, model.head))
-        if policy.versions != policy_of(model).versions:
-            model.pruned_version = 0  # the next tick checks all versions
         model.policy = policy.plain()
-        auditor.record(session, caller, Action.POLICY_CHANGED, About(name))
         return of_model(session, model, context)
 
 
 @router.delete("/{name}", status_code=204, response_class=Response, responses=problem_responses(404))
-def delete_model(name: Name, caller: Admin, context: ContextDep, auditor: AuditorDep) -> None:
+def delete_model(name: Name, caller: Admin, context: ContextDep) -> None:
     """Delete a model with its examples, versions, jobs and files."""
     with context.database.write() as session:
         model = catalog.find(session, name, caller.models, lock=True)
         model_deletion.delete_model(session, model)
-        auditor.record(session, caller, Action.MODEL_DELETED, About(name))
     context.models.clear()
     # After the commit: files without a model are harmless orphans, a model without its files is broken.
     sweep(context.database, context.store)
@@ -173,7 +164,7 @@ def hold_model(name: Name, caller: Admin, write: Write) -> Response:
         holds.hold(session, model, "held manually", caller.key_id)
         return of_model(session, model, write.context)
 
-    return write(caller, 200, hold, Action.MODEL_HELD, About(name))
+    return write(caller.credential, 200, hold)
 
 
 @router.post("/{name}/resume", response_model=ResumedResponse, responses=problem_responses(404, 409))
@@ -185,7 +176,7 @@ def resume_model(name: Name, caller: Admin, write: Write) -> Response:
         job = resumption.resume(session, model, write.request_id)
         return ResumedResponse(**dict(of_model(session, model, write.context)), job=job)
 
-    return write(caller, 200, resume, Action.MODEL_RESUMED, About(name))
+    return write(caller.credential, 200, resume)
 
 
 @router.get("/{name}/changes", response_model=Page[ChangeResponse], responses=problem_responses(404))
@@ -226,6 +217,6 @@ def change_model(name: Name, body: ModelChange, caller: Admin, context: ContextD
         job = queue.enqueue_adaptation(session, model, write.request_id)
         return ChangedResponse(position=model.head, job=job, **columns)
 
-    response = write(caller, 202, change, Action.MODEL_CHANGED, About(name))
+    response = write(caller.credential, 202, change)
     context.models.clear()
     return response

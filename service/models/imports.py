@@ -7,7 +7,6 @@ from pydantic import ConfigDict, Field
 from sqlalchemy.orm import Session
 from starlette.responses import Response
 
-from core.audit.entries import About
 from core.errors import Conflict
 from core.jobs import queue
 from core.jobs.queries import has_unfinished
@@ -15,7 +14,6 @@ from core.ledger.specs import spec_at
 from core.models import catalog
 from core.models.fields import Positive, Strict
 from core.models.training import training_of
-from core.tables.audit import Action
 from core.tables.jobs import JobKind
 from core.versions import imports
 from core.versions.queries import newest_number
@@ -75,4 +73,4 @@ def import_weights(name: Name, body: NewImport, caller: Admin, write: Write) -> 
         imports.store(session, model, imported)
         return of_job(queue.enqueue(session, model, JobKind.ADAPT, write.request_id), model.name)
 
-    return write(caller, 202, keep, Action.WEIGHTS_IMPORTED, lambda job: [About(name, job_id=job.id)])
+    return write(caller.credential, 202, keep)

@@ -15,13 +15,14 @@ from core.erasure import queries as erasures
 from core.jobs.outlook import Outlook, find_outlook
 from core.jobs.queries import unfinished_jobs
 from core.models import catalog
-from core.quality.queries import newest_by_job
+from core.quality.queries import outline_windows
+from core.quality.report import average, group
 from core.tables.erasures import PENDING, Erasure
 from core.tables.jobs import Job
 from core.tables.models import Model
 from core.tables.versions import Version
 from core.tracking.lineage import Lineage
-from core.versions.queries import champion_of, is_withdrawn, newest_metrics
+from core.versions.queries import champion_of, is_withdrawn
 from service.context import Context, ContextDep
 from service.health import check_components
 from service.models.endpoints import covered_position
@@ -31,7 +32,7 @@ from service.pages.visitors import Visitor, look_for_visitor, sign_in_page
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
-MODELS_PER_PAGE = 12
+MODELS_PER_PAGE = 24
 SPARKLINE_VERSIONS = 100
 """Number of versions in a sparkline."""
 MAX_DUE_ERASURES = 5
@@ -77,12 +78,12 @@ class Overview:
 
 def make_card(session: Session, model: Model) -> ModelCard:
     champion = champion_of(session, model)  # before the outline of all versions, to load it completely
-    lineage = Lineage.outline(session, model, metrics=False)
+    lineage = Lineage.outline(session, model)
     metric = lineage.headline(champion.metrics) if champion else None
-    history = newest_by_job(session, model.id, metric, SPARKLINE_VERSIONS) if metric else []
+    history = unseen_history(session, model, metric) if metric else []
     on_new_data = len(history) > 1
     if metric and not on_new_data:
-        history = newest_metrics(session, model.id, metric, SPARKLINE_VERSIONS)
+        history = [v.metrics[metric] for v in lineage.line[-SPARKLINE_VERSIONS:] if v.metrics.get(metric) is not None]
     return ModelCard(
         model,
         lineage,
@@ -96,6 +97,13 @@ def make_card(session: Session, model: Model) -> ModelCard:
         find_outlook(session, model, now()),
         is_withdrawn(session, model),
     )
+
+
+def unseen_history(session: Session, model: Model, metric: str) -> list[float]:
+    """The champion's metric on new examples, job by job, oldest first."""
+    groups = group(outline_windows(session, model.id), "job")[-SPARKLINE_VERSIONS:]
+    values = [average(found.windows).get("champion", {}).get(metric) for found in groups]
+    return [value for value in values if value is not None]
 
 
 def load_overview(context: Context, visitor: Visitor, after: str) -> Overview:

@@ -10,7 +10,6 @@ from core.erasure.queries import count_erasures, next_due
 from core.errors import NotFound
 from core.tables.erasures import PENDING, ErasureState
 from core.tables.keys import Scope
-from service import register as register_endpoints
 from service.context import ContextDep
 from service.erasures import endpoints as erasures
 from service.http.auth import Caller
@@ -21,7 +20,7 @@ from service.pages.visitors import VisitorDep
 router = APIRouter(prefix="/privacy", route_class=PageRoute, include_in_schema=False)
 
 ROWS_PER_PAGE = 25
-MAX_PENDING = 25
+MAX_PENDING = 100
 RECEIPT_POLICY = POLICY.replace("style-src 'self'", "style-src 'unsafe-inline'")
 """Receipts are self-contained files with inline styles."""
 
@@ -43,7 +42,7 @@ def show_register(
     caller = visitor.caller
     require_eraser(caller)
     with context.database.read() as session:
-        pending = erasures.to_responses(session, next_due(session, MAX_PENDING))
+        pending = [erasures.to_response(session, row) for row in next_due(session, MAX_PENDING)]
         found = count_erasures(session)
     counts = {state: count for state, count, _ in found}
     return HTMLResponse(
@@ -58,7 +57,7 @@ def show_register(
             state=state,
             register=erasures.list_erasures(caller, context, state=state, limit=ROWS_PER_PAGE, after=after),
             after=after,
-            chain=register_endpoints.verify_receipts(caller, context) if verify else None,
+            chain=erasures.verify_receipts(caller, context) if verify else None,
             now=now(),
         )
     )

@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from core.charts import Axis, Marker, Point, Series, line_chart
 from core.quality.queries import list_windows, outline_windows
-from core.quality.report import VERDICT_DAYS, WindowGroup, combine, compare_with_frozen, describe_verdict, group
+from core.quality.report import VERDICT_DAYS, WindowGroup, average, compare_with_frozen, describe_verdict, group
 from core.quality.windows import LENGTHS
 from core.tables.models import Model
 from core.tables.versions import Version, VersionState
@@ -50,14 +50,14 @@ def read_quality(
     if len(groups) < 2:
         return None
     recent = max(window.start for window in shown) - LENGTHS["day"] * VERDICT_DAYS
-    pair = compare_with_frozen(list_windows(session, model.id, recent), chosen)  # type: ignore[arg-type]
+    pair = compare_with_frozen(list_windows(session, model.id, recent), model.spec["target"]["kind"], chosen)  # type: ignore[arg-type]
     verdict = describe_verdict(pair, chosen)  # type: ignore[arg-type]
     return QualityChart(draw_quality(groups, chosen, by, versions), verdict, chosen, by)
 
 
 def draw_quality(groups: Sequence[WindowGroup], metric: str, by: str, versions: Sequence[Version]) -> str:
     """The updated model, the frozen first version and the baseline by day or by job, with alarms and rejections."""
-    metrics = [(found, combine(found.windows)) for found in groups]
+    metrics = [(found, average(found.windows)) for found in groups]
     series = []
     for contestant, (label, role) in LINES.items():
         points = [

@@ -15,10 +15,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from core.errors import Forbidden, Unauthorized
 from core.keys import keyring, sign_ins
-from core.tables.audit import Action
 from core.tables.keys import Scope
-from service.context import Context, context_of
-from service.http.audit import Auditor, AuditorDep
+from service.context import Context, ContextDep, context_of
 from service.http.auth import Caller, identify, note_use
 from service.pages.rendering import render
 from service.pages.route import PageRoute, SignedOut, read_form
@@ -81,7 +79,6 @@ async def look_for_visitor(request: Request) -> Visitor | None:
     visitor = await run_in_threadpool(find_visitor, context_of(request), token) if token else None
     if visitor is not None:
         context_of(request).rate_limit.admit(visitor.caller.key_id)
-        request.state.caller = visitor.caller  # for the request log
     request.state.visitor = visitor
     return visitor
 
@@ -118,13 +115,12 @@ async def show_sign_in(back: Annotated[str, Query(alias="next", max_length=200)]
 
 
 @router.post("/sign-in")
-async def sign_in(request: Request, auditor: AuditorDep) -> Response:
+async def sign_in(request: Request, context: ContextDep) -> Response:
     form = await read_form(request)
     back = form.get("next", "/")
     try:
         old = request.cookies.get(cookie_of(request), "")
-        caller, token = await run_in_threadpool(open_session, auditor, form.get("key", "").strip(), old)
-        request.state.caller = caller
+        token = await run_in_threadpool(open_session, context, form.get("key", "").strip(), old)
     except Unauthorized as error:
         return sign_in_page(back, error.detail, 401)
     except Forbidden as error:
@@ -142,9 +138,8 @@ async def sign_in(request: Request, auditor: AuditorDep) -> Response:
     return response
 
 
-def open_session(auditor: Auditor, key: str, old: str) -> tuple[Caller, str]:
-    """Open a session for a key and end the previous session of the browser; returns the token for the cookie, too."""
-    context = auditor.context
+def open_session(context: Context, key: str, old: str) -> str:
+    """Open a session for a key and end the previous session of the browser. Returns the token for the cookie."""
     caller, stale = identify(context, key)
     if caller.scopes.isdisjoint({Scope.READ, Scope.ERASE, Scope.ADMIN}):
         raise Forbidden("scope_missing", NO_PAGES)
@@ -152,19 +147,17 @@ def open_session(auditor: Auditor, key: str, old: str) -> tuple[Caller, str]:
         if stale:
             keyring.record_use(session, caller.key_id)
         sign_ins.sign_out(session, old)
-        auditor.record(session, caller, Action.SIGNED_IN)
-        return caller, sign_ins.sign_in(session, caller.key_id)
+        return sign_ins.sign_in(session, caller.key_id)
 
 
 @router.post("/sign-out")
-async def sign_out(request: Request, visitor: VisitorDep, _form: FormDep, auditor: AuditorDep) -> Response:
-    await run_in_threadpool(end_session, auditor, visitor)
+async def sign_out(request: Request, visitor: VisitorDep, _form: FormDep, context: ContextDep) -> Response:
+    await run_in_threadpool(end_session, context, visitor.token)
     response = RedirectResponse("/sign-in", 303)
     response.delete_cookie(cookie_of(request), httponly=True, samesite="lax")
     return response
 
 
-def end_session(auditor: Auditor, visitor: Visitor) -> None:
-    with auditor.context.database.write() as session:
-        sign_ins.sign_out(session, visitor.token)
-        auditor.record(session, visitor.caller, Action.SIGNED_OUT)
+def end_session(context: Context, token: str) -> None:
+    with context.database.write() as session:
+        sign_ins.sign_out(session, token)

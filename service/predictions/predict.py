@@ -68,15 +68,14 @@ async def predict(
     if recording is not None:
 
         def predict_and_record() -> Response:
-            unseen: list[str | None] = []
-            x = read(loaded, body, max_batch, unseen)
+            x = read(loaded, body, max_batch)
             mean, content = respond(name, loaded, x, unsure)
-            return Recorder(name, loaded, recording, caller, versions, write).store(x, unseen, mean, content)
+            return Recorder(name, loaded, recording, caller, versions, write).store(x, mean, content)
 
         return await run_for_body(body, predict_and_record)
     content = await compute(body, name, loaded, max_batch, unsure)
     if write.key is not None:
-        return await run_in_threadpool(write, caller, 200, lambda _session: content, None)
+        return await run_in_threadpool(write, caller.credential, 200, lambda _session: content)
     return content
 
 
@@ -91,10 +90,10 @@ async def compute(body: bytes, name: str, loaded: CachedVersion, max_batch: int,
     return predict_with(name, loaded, x, unsure)
 
 
-def read(loaded: CachedVersion, body: bytes, max_batch: int, unseen: list[str | None] | None = None) -> NDArray[Any]:
-    """The inputs of a body. The texts of each input's unseen category values are appended to `unseen`."""
+def read(loaded: CachedVersion, body: bytes, max_batch: int) -> NDArray[Any]:
+    """The inputs of a body."""
     if len(body) <= json_items.MAX_UNSPLIT_BYTES:
-        return read_some(loaded, body, lambda count: check(loaded, count, max_batch), unseen)
+        return read_some(loaded, body, lambda count: check(loaded, count, max_batch))
     parts, count = [], 0
     for part in json_items.pieces(
         body,
@@ -105,7 +104,7 @@ def read(loaded: CachedVersion, body: bytes, max_batch: int, unseen: list[str | 
         lambda rest: decode_or_refuse(lambda: decoder(msgspec.Raw).decode(rest)),
     ):
         with json_items.shift_errors(FIELD, count):
-            parts.append(read_some(loaded, part, lambda _: None, unseen))
+            parts.append(read_some(loaded, part, lambda _: None))
         count += len(parts[-1])
     return np.concatenate(parts)
 
@@ -119,18 +118,13 @@ def check(loaded: CachedVersion, count: int, max_batch: int, exactly: bool = Tru
         raise batch_too_large(count, min(max_batch, numbers), "inputs", exactly)
 
 
-def read_some(
-    loaded: CachedVersion, body: bytes, check: Callable[[int], None], unseen: list[str | None] | None
-) -> NDArray[Any]:
+def read_some(loaded: CachedVersion, body: bytes, check: Callable[[int], None]) -> NDArray[Any]:
     def decode(x: Any) -> list[Any]:
         xs: list[Any] = decode_or_refuse(lambda: decoder(x).decode(body)).inputs
         check(len(xs))
         return xs
 
-    xs, x = loaded.inputs.read(decode, lambda one: one, FIELD, few=len(body) < SHORT_BODY_BYTES)
-    if unseen is not None:
-        unseen += loaded.inputs.unseen_in_json(lambda: xs, x) or [None] * len(x)
-    return x
+    return loaded.inputs.read(decode, lambda one: one, FIELD, few=len(body) < SHORT_BODY_BYTES)[1]
 
 
 def predict_with(name: str, loaded: CachedVersion, x: NDArray[Any], unsure: bool = False) -> bytes:

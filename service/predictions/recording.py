@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,20 +12,16 @@ from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 from starlette.responses import Response
 
-from core.audit.entries import About
 from core.errors import Invalid
 from core.ledger.batch import Batch, Predicted, subject_hashes
 from core.ledger.recorded import record_predictions
-from core.ledger.unseen import without_nulls
 from core.models import catalog
 from core.models.policy import policy_of
-from core.tables.audit import Action
 from core.tables.keys import Scope
 from service.examples.objects import decode_or_refuse
 from service.examples.readers import MAX_ID_LENGTH, batch_too_large
 from service.http.auth import Caller
 from service.http.unit_of_work import UnitOfWork
-from service.parsing.json_items import rename_errors
 from service.predictions.unlabelled import find_challenger
 from service.predictions.version_cache import CachedVersion, VersionCache
 
@@ -105,11 +100,8 @@ class Recorder:
     versions: VersionCache
     write: UnitOfWork
 
-    def store(self, x: NDArray[Any], unseen: Sequence[str | None], mean: NDArray[Any], content: bytes) -> Response:
-        """Store inputs (n, width) and their predictions (n, K), and respond with `content`, in one transaction.
-
-        `unseen` are the texts of each input's unseen category values.
-        """
+    def store(self, x: NDArray[Any], mean: NDArray[Any], content: bytes) -> Response:
+        """Store inputs (n, width) and their predictions (n, K), and respond with `content`, in one transaction."""
         check_texts(self.recording, len(x))
         context = self.write.context
         with context.database.read() as session:
@@ -124,13 +116,11 @@ class Recorder:
         subjects = self.recording.subjects or [None] * len(x)
         hashes = subject_hashes(subjects, context.settings.secret, context.settings.caseless_subjects)
         ids, unknown = pa.array(self.recording.ids, pa.string()), np.full(len(x), np.nan)
-        batch = Batch(ids, hashes, x, unknown, [None] * len(x), unseen=without_nulls(unseen), predicted=predicted)
+        batch = Batch(ids, hashes, x, unknown, [None] * len(x), predicted=predicted)
 
         def act(session: Session) -> bytes:
             model = catalog.find(session, self.name, self.caller.models, lock=True)
-            with rename_errors("examples", "ids"):
-                record_predictions(session, model, batch, context.screen)
+            record_predictions(session, model, batch)
             return content
 
-        about = About(self.name, counts={"examples": len(batch)})
-        return self.write(self.caller, 200, act, Action.PREDICTIONS_RECORDED, about)
+        return self.write(self.caller.credential, 200, act)

@@ -49,7 +49,7 @@ def test_unknown_command_is_refused() -> None:
 
 COMMANDS = {
     "models": "list show create delete policy change changes hold resume adapt retrain",
-    "examples": "add show list remove accept discard",
+    "examples": "add show list remove",
     "jobs": "list show wait cancel",
     "versions": "list show promote compare weights",
     "comparisons": "list",
@@ -61,9 +61,7 @@ COMMANDS = {
 ALL = [(group, name) for group, names in COMMANDS.items() for name in names.split()]
 
 
-@pytest.mark.parametrize(
-    "command", [*ALL, ("predict",), ("audit",), ("demo",), ("up",), ("service",), ("migrate",)], ids=" ".join
-)
+@pytest.mark.parametrize("command", [*ALL, ("predict",), ("demo",), ("up",), ("service",), ("migrate",)], ids=" ".join)
 def test_help_of_every_command_has_an_example_of_it(command: tuple[str, ...]) -> None:
     result = runner.invoke(cli.app, [*command, "--help"])
     assert result.exit_code == 0

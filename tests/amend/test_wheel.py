@@ -105,13 +105,6 @@ def test_commands_that_need_the_server_report_it_in_one_line(run: Run, command: 
     assert "`make setup`" in line
 
 
-def test_verification_names_the_extra_that_it_needs(run: Run) -> None:
-    done = run("amend", "verify", "bundle.zip", "--key", "register.pem")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("amend: Verification requires cryptography, numpy, ")
-    assert done.stderr.endswith("Run: pip install 'amend[verify]'\n")
-
-
 @pytest.mark.parametrize("stack", ["sqlite"], indirect=True)
 def test_the_clients_work_against_a_service(run: Run, stack: Stack) -> None:
     home = stack.environment["AMEND_HOME"]

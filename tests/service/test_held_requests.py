@@ -173,8 +173,7 @@ def test_the_receipt_has_the_history_of_the_request(api: httpx.Client) -> None:
     moments = [receipt[name] for name in ("received_at", "due_at", "completed_at")]
     assert all(moment.endswith("Z") for moment in [*moments, *(event["at"] for event in receipt["trail"])])
     page = api.get(done["receipt"], headers={"Accept": "text/html"}).text
-    assert f"approved by {receipt['trail'][-1]['name']}" in page
-    assert receipt["trail"][-1]["by"] == key_id(api)
+    assert f"approved by the holder of key {key_id(api)}" in page
 
 
 def test_a_model_deleted_while_the_request_is_held_does_not_block_it(stack: Stack, api: httpx.Client) -> None:

@@ -16,7 +16,7 @@ from core.models import catalog
 from core.tables.bookkeeping import IdempotencyRecord
 from core.tables.versions import VersionState
 from core.versions.queries import find_version
-from tests.service.erasure_helpers import ask, fail_erasure, open_erasure, somebody
+from tests.service.erasure_helpers import fail_erasure, open_erasure, somebody
 from tests.service.expect import add, listed, operations, refused, rows
 from tests.stack import Stack
 
@@ -63,14 +63,6 @@ def rejected(stack: Stack, api: httpx.Client) -> str:
     return name
 
 
-def returned(stack: Stack, api: httpx.Client) -> str:
-    """A model with examples about a person whose data was erased."""
-    name, person = stack.model(), somebody()
-    ask(api, person)
-    add(api, name, [{**row, "subject": person} for row in rows(2)])
-    return name
-
-
 def new_model() -> dict[str, Any]:
     name = f"i-{uuid.uuid4().hex[:12]}"
     return {"name": name, "input": {"kind": "vector", "dim": 2}, "target": {"kind": "binary"}}
@@ -102,8 +94,6 @@ REQUESTS: dict[str, Callable[[Stack, httpx.Client], Request]] = {
     "promote_version": lambda stack, api: (f"/v1/models/{trained(stack, api)}/versions/1/promote", None),
     "accept_version": lambda stack, api: (f"/v1/models/{rejected(stack, api)}/versions/1/accept", None),
     "discard_version": lambda stack, api: (f"/v1/models/{rejected(stack, api)}/versions/1/discard", None),
-    "accept_returned": lambda stack, api: (f"/v1/models/{returned(stack, api)}/returned/accept", {}),
-    "discard_returned": lambda stack, api: (f"/v1/models/{returned(stack, api)}/returned/discard", {}),
     "hold_model": lambda stack, api: (f"/v1/models/{stack.model()}/hold", None),
     "resume_model": lambda stack, api: (f"/v1/models/{held(stack, api)}/resume", None),
     "make_predictions": lambda stack, api: (f"/v1/models/{trained(stack, api)}/predictions", {"inputs": [[1, 2]]}),

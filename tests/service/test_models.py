@@ -7,7 +7,6 @@ from typing import Any
 import httpx
 import pytest
 
-from core.models import catalog
 from core.tables.ledger import Example
 from tests.service.expect import JSON, add, location, paged, refused, rows
 from tests.stack import Stack
@@ -89,7 +88,6 @@ def test_a_new_model_is_described_with_all_its_defaults(stack: Stack, api: httpx
             "segments": [],
             "challenger": None,
             "expire": None,
-            "versions": {"keep": 50, "every": "7d"},
         },
         "counts": {"train": 0, "holdout": 0, "removed": 0, "quarantined": 0, "unlabelled": 0},
         "head": 0,
@@ -240,17 +238,6 @@ def test_a_patch_changes_what_it_names_and_nothing_else(stack: Stack, api: httpx
     assert after.status_code == 200
     policy = {**before["policy"], "adapt": {"after_changes": 7, "every": None}, "promote": "manual"}
     assert after.json() == {**before, "policy": policy} == api.get(f"/v1/models/{name}").json()
-
-
-def test_another_retention_of_versions_applies_to_all_versions(stack: Stack, api: httpx.Client) -> None:
-    name = stack.model()
-    for change, expected in (({"promote": "manual"}, 7), ({"versions": {"keep": 9}}, 0)):
-        with stack.database.write() as session:
-            catalog.find(session, name, None).pruned_version = 7
-        after = api.patch(f"/v1/models/{name}", json={"policy": change}).raise_for_status().json()
-        with stack.database.read() as session:
-            assert catalog.find(session, name, None).pruned_version == expected
-    assert after["policy"]["versions"] == {"keep": 9, "every": "7d"}
 
 
 def test_a_patch_of_the_holdout_keeps_its_fraction(stack: Stack, api: httpx.Client) -> None:

@@ -76,7 +76,7 @@ def test_a_receipt_has_the_shape_that_the_document_says(document: dict[str, Any]
     model = ModelReport("churn", 1, outcome, Familiarity(0.9, 0.5), deleted, fates, **rest)
     times = ("2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z", False, False, "2026-01-01T00:00:01Z")
     report = ErasureReport("token", *times, [TrailEntry("filed", "k1", times[0])], 1, "Done.", [model])
-    body = {"number": 1, "erasure": "e", **report_json(report), "leaf": 0, "key_id": "0", "sha256": "1"}
+    body = {"number": 1, "erasure": "e", **report_json(report), "previous": "0", "sha256": "1"}
     shown = ReceiptResponse.model_validate(body).model_dump(mode="json", by_alias=True)
     assert shown == body
 

@@ -21,7 +21,6 @@ from core.lifecycle.withdrawal import withdraw
 from core.models import catalog
 from core.tables.keys import SignIn
 from core.tracking.charts import draw_history
-from core.versions.purging import purge_weights
 from core.versions.queries import find_version
 from tests.service.erasure_helpers import act, ask, model_with_person, open_erasure, somebody
 from tests.service.expect import add, rows
@@ -359,21 +358,3 @@ def test_a_models_page_shows_the_baseline_and_class_weights(stack: Stack, api: h
         page = browser.get(f"/models/{name}").text
         assert "baseline (majority class): 96.0 %" in page
         assert "1: 20; other classes: 1" in page
-
-
-def test_pages_show_a_version_whose_weights_the_policy_deleted(stack: Stack, api: httpx.Client) -> None:
-    name = stack.model()
-    for i in range(2):
-        add(api, name, rows(6, f"v{i}-"))
-        stack.train(name)
-    with stack.database.write() as session:
-        version = find_version(session, catalog.find(session, name, None), 1)
-        version.metrics = {"accuracy": 0.92, "rows": 50}
-        purge_weights(session, version)
-    with visit(stack) as browser:
-        page = browser.get(f"/models/{name}").text
-        assert "Rebuild" in page
-        assert "Roll back" not in page
-        page = browser.get(f"/models/{name}/versions/1").text
-        assert "92.0 %" in page
-        assert "retention has deleted the weights" in page

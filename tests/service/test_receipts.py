@@ -1,16 +1,21 @@
-"""Receipts as JSON and as a page."""
+"""Receipts as JSON, as a page, and as a hash chain that reveals every alteration."""
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from core.erasure import queries, receipt_text, states
+from core.erasure import queries, receipt_text, receipts, states
 from core.erasure.report import ModelReport, model_from
 from core.models import catalog
-from core.tables.erasures import Part
+from core.tables.erasures import Part, Receipt
+from core.versions.store import Store
 from service.erasures import documents
 from tests.service.erasure_helpers import ask, open_erasure, somebody
 from tests.service.expect import add, refused, rows
@@ -21,7 +26,7 @@ FIGURES: dict[str, Any] = {
     "method": "adapted",
     "words": "adapted; within 0.00123 of a retrain without this data (0.04% of it)",
     "version": 2,
-    "commitment": "ab" * 32,
+    "sha256": "ab" * 32,
     "tolerance": 0.01,
     "certificate": {"kind": "bound", "passes": 1, "bound": 0.00123, "relative": 0.0004, "prediction_bound": 0.0007},
     "audit": {"before": 0.61, "after": 0.5},
@@ -82,8 +87,8 @@ def test_a_receipt_can_be_read_and_names_nobody(stack: Stack, api: httpx.Client)
 
 def test_the_page_escapes_whatever_it_shows() -> None:
     evil = "<script>alert('&\"')</script>"
-    figures = {**FIGURES, "words": evil, "commitment": evil, "database": evil, "checked": {evil: 0}}
-    body = dict.fromkeys(("statement", "erasure", "sha256", "key_id", "leaf"), evil)
+    figures = {**FIGURES, "words": evil, "sha256": evil, "database": evil, "checked": {evil: 0}}
+    body = dict.fromkeys(("statement", "erasure", "sha256", "previous"), evil)
     times = dict.fromkeys(("received_at", "due_at", "completed_at"), evil)
     shown = documents.render_receipt(
         {**body, **times, "late": False, "number": 1, "found": 1, "models": [{**figures, "model": evil, "examples": 1}]}
@@ -107,7 +112,7 @@ MEASURED = {
 SHOWN = {
     "a bound": FIGURES,
     "a network": {**FIGURES, "certificate": MEASURED, "audit": None},
-    "retrained": {"method": "retrained", "words": "retrained without this data", "version": 3, "commitment": "cd" * 32},
+    "retrained": {"method": "retrained", "words": "retrained without this data", "version": 3, "sha256": "cd" * 32},
     "no certificate": {**FIGURES, "certificate": None},
     "withdrawn": {"method": "withdrawn", "words": "nothing is left to predict from"},
     "kept": {**FIGURES, "kept_until": "2026-04-01T00:00:00+00:00"},
@@ -119,7 +124,7 @@ def render(model: dict[str, Any]) -> str:
     """The page of a receipt of one model."""
     times = dict.fromkeys(("received_at", "due_at", "completed_at"), "2026-03-01T12:30:15.123456+00:00")
     body = {"number": 1, "late": False, "erasure": "e", "found": 2, "statement": "Done.", "models": [model]}
-    return documents.render_receipt({**body, **times, "leaf": 1, "key_id": "0" * 16, "sha256": "ef" * 32})
+    return documents.render_receipt({**body, **times, "previous": "0" * 64, "sha256": "ef" * 32})
 
 
 def model_of(figures: dict[str, Any]) -> ModelReport:
@@ -155,3 +160,133 @@ def test_the_receipt_of_a_network_shows_measurements_and_no_bound() -> None:
     whole = receipt_text.select_glossary([network])
     assert "Measured" in whole
     assert "bound" not in str(whole).lower()
+
+
+def test_an_untouched_chain_is_valid(stack: Stack, api: httpx.Client) -> None:
+    before = chain(api)["receipts"]
+    last = api.get(erase_nobody(api)["receipt"]).json()
+    assert chain(api) == {"valid": True, "receipts": before + 1, "last": last["sha256"], "flaws": []}
+    assert api.get(erase_nobody(api)["receipt"]).json()["previous"] == last["sha256"]
+
+
+@contextmanager
+def change_receipts(stack: Stack, *numbers: int) -> Iterator[dict[int, dict[str, Any]]]:
+    """Columns of some receipts to be changed; a receipt that is taken out is deleted. All is put back at the end."""
+    names = [column.key for column in Receipt.__table__.columns]
+
+    def write(values: dict[int, dict[str, Any]]) -> None:
+        with stack.database.write() as session:
+            for number in numbers:
+                if row := session.get(Receipt, number):
+                    session.delete(row)
+            session.flush()
+            session.add_all(Receipt(**row) for row in values.values())
+
+    with stack.database.read() as session:
+        kept = {n: {name: getattr(session.get_one(Receipt, n), name) for name in names} for n in numbers}
+    changed = copy.deepcopy(kept)
+    try:
+        yield changed
+    finally:
+        write(kept)
+
+
+def write_receipts(stack: Stack, changed: dict[int, dict[str, Any]], *numbers: int) -> None:
+    with stack.database.write() as session:
+        for number in numbers:
+            session.delete(session.get_one(Receipt, number))
+        session.flush()
+        session.add_all(Receipt(**row) for row in changed.values())
+
+
+def last_three(api: httpx.Client) -> list[int]:
+    return [int(api.get(erase_nobody(api)["receipt"]).json()["number"]) for _ in range(3)]
+
+
+def numbers_of(answer: dict[str, Any]) -> set[int]:
+    assert answer["valid"] is not bool(answer["flaws"])
+    return {flaw["number"] for flaw in answer["flaws"]}
+
+
+def test_an_altered_text_is_found(stack: Stack, api: httpx.Client) -> None:
+    _, middle, _ = last_three(api)
+    with change_receipts(stack, middle) as rows:
+        rows[middle]["body"]["statement"] = "Nothing happened."
+        write_receipts(stack, rows, middle)
+        assert numbers_of(chain(api)) == {middle}
+    assert chain(api)["valid"]
+
+
+def test_an_altered_text_with_a_matching_hash_breaks_the_next_receipt(stack: Stack, api: httpx.Client) -> None:
+    _, middle, last = last_three(api)
+    with change_receipts(stack, middle) as rows:
+        body = rows[middle]["body"]
+        body["statement"] = "Nothing happened."
+        body["sha256"] = rows[middle]["sha256"] = receipts.hash_of(body)
+        write_receipts(stack, rows, middle)
+        assert last in numbers_of(chain(api))
+
+
+def test_an_altered_hash_is_found(stack: Stack, api: httpx.Client) -> None:
+    _, middle, _ = last_three(api)
+    with change_receipts(stack, middle) as rows:
+        rows[middle]["sha256"] = "0" * 64
+        write_receipts(stack, rows, middle)
+        assert numbers_of(chain(api)) == {middle}
+    with change_receipts(stack, middle) as rows:
+        rows[middle]["body"]["sha256"] = rows[middle]["sha256"] = "0" * 64
+        write_receipts(stack, rows, middle)
+        assert middle in numbers_of(chain(api))
+
+
+def test_a_missing_receipt_is_found(stack: Stack, api: httpx.Client) -> None:
+    _, middle, _ = last_three(api)
+    with change_receipts(stack, middle) as rows:
+        rows.clear()
+        write_receipts(stack, rows, middle)
+        assert middle in numbers_of(chain(api))
+
+
+def test_receipts_that_changed_places_are_found(stack: Stack, api: httpx.Client) -> None:
+    first, middle, _ = last_three(api)
+    with change_receipts(stack, first, middle) as rows:
+        for name in ("body", "sha256"):
+            rows[first][name], rows[middle][name] = rows[middle][name], rows[first][name]
+        write_receipts(stack, rows, first, middle)
+        assert {first, middle} & numbers_of(chain(api))
+
+
+def files_of_receipts(stack: Stack) -> dict[int, Path]:
+    """The receipts' files by number, all of them written."""
+    store = Store(stack.settings.artifacts)
+    receipts.file_missing(stack.database, store)
+    folder = Path(store.root)
+    return {int(Path(name).name[:8]): folder / name for name in store.names(receipts.FOLDER)}
+
+
+@pytest.mark.parametrize("content", ["altered", b"{", b"", b"\xff", b"[]", b'{"number": null}'], ids=repr)
+def test_an_altered_file_is_found(stack: Stack, api: httpx.Client, content: str | bytes) -> None:
+    _, middle, _ = last_three(api)
+    file = files_of_receipts(stack)[middle]
+    kept = file.read_bytes()
+    changed = kept.replace(b"No model", b"My model") if content == "altered" else content
+    assert isinstance(changed, bytes)
+    file.write_bytes(changed)
+    try:
+        assert numbers_of(chain(api)) == {middle}
+        if content != "altered":
+            refused(api.post("/v1/erasures/replay"), 409, "receipts_damaged")
+    finally:
+        file.write_bytes(kept)
+    assert chain(api)["valid"]
+
+
+def test_a_missing_last_receipt_is_found_by_its_file_and_restored_by_a_replay(stack: Stack, api: httpx.Client) -> None:
+    last = last_three(api)[-1]
+    files_of_receipts(stack)
+    with stack.database.write() as session:
+        session.delete(session.get_one(Receipt, last))
+    assert numbers_of(chain(api)) == {last}
+    assert api.post("/v1/erasures/replay").json() == {"receipts": 1, "erasures": []}
+    assert chain(api)["valid"]
+    assert api.post("/v1/erasures/replay").json() == {"receipts": 0, "erasures": []}

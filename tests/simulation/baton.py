@@ -40,10 +40,8 @@ class Group:
         self.dead = False
         self.kill_in: int | None = None
         """Number of points after which it is killed."""
-        self.stall_in: int | None = None
-        """Number of points after which it pauses."""
         self.stall = 0.0
-        """For how long, in seconds."""
+        """How long it pauses at its next point, in seconds."""
         self.tasks: list[Task] = []
 
 
@@ -126,17 +124,8 @@ class Baton:
                 group.dead, group.kill_in = True, None
                 raise Killed
         if yields and not task.depth:
-            self.pause(self.next_stall(group))
-
-    def next_stall(self, group: Group) -> float:
-        """How long a process pauses at this point, apart from handing over the baton."""
-        if group.stall_in is None:
-            return 0.0
-        group.stall_in -= 1
-        if group.stall_in >= 0:
-            return 0.0
-        group.stall_in = None
-        return group.stall
+            seconds, group.stall = group.stall, 0.0
+            self.pause(seconds)
 
     def pause(self, seconds: float, event: threading.Event | None = None) -> None:
         """Let other tasks run, at least for some seconds or until an event is set."""

@@ -11,19 +11,14 @@ from sqlalchemy import delete
 
 import core.jobs.leases
 import core.jobs.queue
-import core.ledger.quarantine
 import core.versions.promotion
 import worker.jobs.adapt
 import worker.jobs.erase
-import worker.jobs.retrain
 import worker.versions.recording
-import worker.versions.rejection
-import worker.versions.test_then_train
 from core import clock
 from core.jobs.messages import RUN_TASK
 from core.tables.bookkeeping import OrphanFile
 from tests.simulation.world import SimulatedDatabase
-from worker.versions.test_then_train import NewExamplesScored
 
 
 @contextmanager
@@ -101,39 +96,10 @@ def restore_without_replay() -> Any:
     return replaced()
 
 
-def rejection_without_quarantine() -> Any:
-    """A version is rejected, but the examples that it learnt stay in force."""
-    return replaced((worker.versions.rejection, "quarantine", lambda *arguments: 0))
-
-
-def windows_before_version() -> Any:
-    """Windows are stored in a transaction of their own, so that a job which is repeated stores them again."""
-    score = worker.versions.test_then_train.score_new_examples
-
-    def score_and_store(snapshot: Any) -> Any:
-        scored = score(snapshot)
-        with snapshot.context.database.write() as session:
-            session.add_all(scored.windows)
-        return NewExamplesScored(scored.since, scored.until)
-
-    return replaced(
-        (worker.jobs.adapt, "score_new_examples", score_and_store),
-        (worker.jobs.retrain, "score_new_examples", score_and_store),
-    )
-
-
-def accept_without_examples() -> Any:
-    """A decision ends the quarantine, but the accepted examples do not return into force."""
-    return replaced((core.ledger.quarantine, "restore", lambda *arguments: []))
-
-
 VARIANTS: dict[str, Callable[[], Any]] = {
     "lease without fencing": lease_without_fencing,
     "message before commit": message_before_commit,
     "receipt before purge": receipt_before_purge,
     "outdated snapshot": outdated_snapshot,
     "restore without replay": restore_without_replay,
-    "rejection without quarantine": rejection_without_quarantine,
-    "windows before the version": windows_before_version,
-    "accept without examples": accept_without_examples,
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
 import tempfile
 import threading
 import traceback
@@ -27,10 +26,8 @@ from migrations.runner import upgrade
 from tests.simulation.actions import MODELS, Action, generate
 from tests.simulation.baton import Baton, Group, Killed, Stuck
 from tests.simulation.callers import Callers, ServiceContext
-from tests.simulation.checker import Checker
-from tests.simulation.final_checks import FinalChecks
+from tests.simulation.checker import Checker, Violation
 from tests.simulation.installation import installed
-from tests.simulation.observed_state import Violation
 from tests.simulation.world import SimulatedDatabase, World, make_settings
 from worker.context import Context
 from worker.runner import run as run_job
@@ -39,7 +36,6 @@ from worker.scheduler import tick
 DAEMONS = ("worker-1", "worker-2", "scheduler", "outbox", "webhooks")
 CALLERS = ("api-1", "api-2")
 PUBLISH_SECONDS = 10.0
-WEBHOOK_SECONDS = 20.0
 SETTLE_SECONDS = 7200.0
 """Within which everything must be done once all faults have ended."""
 
@@ -61,19 +57,10 @@ class Result:
     actions: list[Action]
     trace: list[str]
     coverage: dict[str, int]
-    outcomes: dict[str, int]
     violation: Violation | None = None
     seconds: float = 0.0
     """Simulated time."""
     error: BaseException | None = field(default=None, repr=False)
-
-
-def create_small_database(path: Path) -> None:
-    """An empty database with small pages, which is copied and vacuumed faster."""
-    connection = sqlite3.connect(path)
-    connection.execute("PRAGMA page_size=1024")
-    connection.execute("VACUUM")
-    connection.close()
 
 
 class Laboratory(AbstractContextManager["Laboratory"]):
@@ -83,20 +70,11 @@ class Laboratory(AbstractContextManager["Laboratory"]):
         memory = Path("/dev/shm")
         self.folder = Path(tempfile.mkdtemp(prefix="amend-simulation-", dir=memory if memory.is_dir() else None))
         self.settings = make_settings(self.folder)
-        create_small_database(self.folder / "amend.db")
         self.database = SimulatedDatabase(self.settings)
         SimulatedDatabase.world = World(Baton(0), 0)
         upgrade(self.database)
-        self.prepare()
+        self.template = self.database.copy()
         return self
-
-    def prepare(self) -> None:
-        """Create the models and the webhook that all histories begin with."""
-        world = SimulatedDatabase.world
-        with installed(world, 0):
-            store_identity.begin(self.database, world.store)
-            Callers(ServiceContext(self.settings, self.database, world, lambda: None), world).set_up()
-        self.template, self.files = self.database.copy(), dict(world.files.live)
 
     def __exit__(self, *_error: object) -> None:
         self.database.close()
@@ -113,7 +91,7 @@ class History:
 
     def __init__(self, laboratory: Laboratory, seed: int | str, actions: list[Action], replays: bool) -> None:
         self.settings, self.database = laboratory.settings, laboratory.database
-        self.laboratory, self.seed, self.actions, self.replays = laboratory, seed, actions, replays
+        self.template, self.seed, self.actions, self.replays = laboratory.template, seed, actions, replays
         self.baton = Baton(seed)
         self.world = World(self.baton, seed)
         self.wake = threading.Event()
@@ -128,16 +106,15 @@ class History:
         """Whether the daemons must not be started again, because a restore is in progress."""
 
     def run(self) -> Result:
-        result = Result(self.seed, self.actions, self.baton.trace, self.baton.coverage, self.callers.outcomes)
+        result = Result(self.seed, self.actions, self.baton.trace, self.baton.coverage)
         SimulatedDatabase.world = self.world
-        self.database.replace(self.laboratory.template)
-        self.world.files.live.update(self.laboratory.files)
+        self.database.replace(self.template)
         with installed(self.world, self.seed):
             try:
                 self.set_up()
                 self.baton.run(lambda: self.busy == 0)
                 self.settle()
-                FinalChecks(self.checker).run()
+                self.checker.check_end()
             except Violation as violation:
                 result.violation = violation
             except Stuck:
@@ -146,7 +123,7 @@ class History:
                 place = traceback.extract_tb(error.__traceback__)[-1]
                 result.violation = Violation("exception", f"{error!r} at {place.filename}:{place.lineno}")
             finally:
-                self.world.observe = lambda tables: None
+                self.world.observe = lambda: None
                 self.world.broker.check = lambda job_id: None
                 self.world.is_over = True
                 self.baton.end()
@@ -155,6 +132,8 @@ class History:
         return result
 
     def set_up(self) -> None:
+        store_identity.begin(self.database, self.world.store)
+        self.callers.set_up()
         self.world.observe = self.checker.observe
         self.world.broker.check = self.checker.check_message
         self.baton.on_death = self.on_death
@@ -224,7 +203,7 @@ class History:
 
     def run_webhooks(self, _name: str) -> None:
         while True:
-            clock.sleep(WEBHOOK_SECONDS)
+            clock.sleep(10.0)
             try:
                 deliveries.send_due(self.database, self.settings.secret, True)
             except Violation:
@@ -249,8 +228,7 @@ class History:
         self.groups[action.value].kill_in = action.size
 
     def do_stall(self, action: Action) -> None:
-        group = self.groups[action.value]
-        group.stall_in, group.stall = action.size, 2.0 + action.choice % 40
+        self.groups[action.value].stall = 2.0 + action.choice % 40
 
     def do_outage(self, action: Action) -> None:
         self.world.outages[action.value] = self.baton.elapsed + 5.0 + action.choice % 40
@@ -290,13 +268,10 @@ class History:
         """End all faults, and run until nothing is left to do."""
         self.world.outages.clear()
         for group in self.groups.values():
-            group.kill_in, group.stall_in = None, None
+            group.kill_in, group.stall = None, 0.0
         end = self.baton.elapsed + SETTLE_SECONDS
-        decision = self.world.random.choice(("accept", "discard", ""))
-        for model in MODELS:  # a person ends the holds that rollbacks began, and decides about a rejected version
-            for kind in ("resume", decision):
-                if kind:
-                    self.perform_alone(Action(self.baton.elapsed, "api-1", kind, value=model))
+        for model in MODELS:  # a person ends the holds that rollbacks began
+            self.perform_alone(Action(self.baton.elapsed, "api-1", "resume", value=model))
         while True:
             self.baton.run(self.next_check(end))
             if self.checker.has_failed_erasures():

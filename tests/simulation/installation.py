@@ -6,7 +6,6 @@ import itertools
 import random
 import sys
 import threading
-import traceback
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,20 +17,16 @@ from unittest.mock import patch
 import structlog
 
 import core.jobs.schedule
-import core.quality.drift_records
-import core.quality.gate_rule
 import core.tracking.publisher
 import core.tracking.purging
 import core.versions.store
 import core.webhooks.deliveries
 import core.webhooks.network
-import service.labels
-import worker.drift
 import worker.heartbeat
 import worker.jobs.adapt
 import worker.jobs.erase
-import worker.jobs.rebuild
 import worker.jobs.retrain
+import worker.runner
 import worker.scheduler
 import worker.versions.recording
 import worker.versions.snapshot
@@ -43,10 +38,6 @@ from core.tracking.lineage import Lineage
 from tests.simulation.baton import SimulatedClock, SimulatedThread
 from tests.simulation.engine import StubEngine, StubState
 from tests.simulation.world import World, namespace
-
-GATE_ROWS = 2
-"""Holdout rows that the gate needs: fewer than in the product, because histories are small."""
-CHANGES_PER_DRIFT_REPORT = 6
 
 
 class EventHandler:
@@ -72,12 +63,6 @@ class EventHandler:
             lineage = Lineage.of(self.database, event.model_id) or lineage
         self.request()
         self.world.mlflow.champions[event.model_id] = lineage.model.champion
-        if event.kind is TrackingEventKind.PURGED:
-            for version in lineage.versions:
-                if version.state is VersionState.PURGED:
-                    self.request()
-                    self.world.mlflow.weights.pop((version.model_id, version.number, version.job_id), None)
-                    core.tracking.purging.forget_registration(self.database, version)
 
     def publish(self, version: Version) -> None:
         if version.state is VersionState.PURGED or not self.store.exists(version.file):
@@ -110,11 +95,6 @@ class InlineExecutor:
 
     def map(self, function: Callable[..., Any], *arguments: Any) -> Iterator[Any]:
         return map(function, *arguments)
-
-
-async def run_at_once(_body: bytes, act: Callable[[], Any]) -> Any:
-    """Stands in for `run_for_body`, which uses a thread."""
-    return act()
 
 
 @contextmanager
@@ -153,19 +133,17 @@ def installed(world: World, seed: int | str) -> Iterator[None]:
     replacements = [
         (worker.heartbeat, "threading", namespace(Thread=thread, Event=threading.Event)),
         (worker.jobs.adapt, "next_version", engine.next_version),
+        (worker.jobs.adapt, "judge_draft", engine.judge_draft),
+        (worker.jobs.adapt, "score_new_examples", engine.score_new_examples),
         (worker.versions.recording, "check_stored", engine.check_stored),
+        (worker.runner, "update_drift", lambda context, model_id: None),
         (worker.jobs.retrain, "train_draft", engine.train_draft),
+        (worker.jobs.retrain, "score_new_examples", engine.score_new_examples),
+        (worker.jobs.retrain, "judge_draft", engine.judge_draft),
         (worker.jobs.retrain, "compare_with", engine.compare_with),
         (worker.jobs.retrain, "find_units", lambda snapshot: None),
-        (worker.jobs.rebuild, "train_draft", engine.train_draft),
-        (worker.jobs.rebuild, "find_units", lambda snapshot: None),
         (worker.jobs.erase, "State", StubState),
         (worker.versions.snapshot, "State", StubState),
-        (worker.drift, "State", StubState),
-        (worker.drift, "measure_drift", engine.measure_drift),
-        (core.quality.drift_records, "NEW_CHANGES", CHANGES_PER_DRIFT_REPORT),
-        (core.quality.gate_rule, "MIN_ROWS", GATE_ROWS),
-        (service.labels, "run_for_body", run_at_once),
         (worker.scheduler, "Store", lambda url: world.store),
         (core.versions.store, "write_whole", world.files.write_whole),
         (core.versions.store, "sync_folder", world.files.sync),
@@ -190,11 +168,6 @@ def installed(world: World, seed: int | str) -> Iterator[None]:
         yield
 
 
-def describe_error(error: Exception) -> str:
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    return f" {type(error).__name__}: {error} ({place.filename}:{place.lineno})"
-
-
 @contextmanager
 def silent_logs(world: World) -> Iterator[None]:
     """Write the product's log events to the trace instead of the output."""
@@ -204,7 +177,7 @@ def silent_logs(world: World) -> Iterator[None]:
     def record(_logger: Any, _method: str, event: dict[str, Any]) -> Any:
         next(numbers)
         error = event.get("exc_info")
-        reason = describe_error(error) if isinstance(error, Exception) else ""
+        reason = f" {type(error).__name__}: {error}" if isinstance(error, Exception) else ""
         shown = {name: event[name] for name in ("job", "kind", "reason", "attempt") if name in event}
         world.baton.note(f"log {event['event']} {shown}{reason}")
         raise structlog.DropEvent

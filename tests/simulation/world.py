@@ -6,16 +6,14 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-from sqlalchemy import Connection, event
 from sqlalchemy.orm import Session
 
-from core.database import Database, begin_sqlite
+from core.database import Database
 from core.errors import Unavailable
 from core.jobs.messages import RUN_TASK
 from core.settings import Settings
@@ -40,10 +38,7 @@ class World:
         self.mlflow = Mlflow()
         self.received: list[str] = []
         """Ids of the webhook messages that the receiver got."""
-        self.drift_reports: dict[str, set[int]] = {}
-        """Tokens of the examples that each drift report was computed from."""
-        self.observe: Callable[[set[str]], None] = lambda tables: None
-        """Called after each transaction, with the tables that it wrote."""
+        self.observe: Callable[[], None] = lambda: None
         self.is_over = False
 
     def request(self, service: str, name: str) -> None:
@@ -56,10 +51,6 @@ class World:
         out = self.baton.elapsed < self.outages.get(service, 0.0) and self.baton.current is not None
         return out and self.random.random() < OUTAGE_FAILURE_RATE
 
-    def note_drift_report(self, report: Any, tokens: set[int]) -> None:
-        key = json.dumps(report, sort_keys=True)
-        self.drift_reports[key] = tokens & self.drift_reports.get(key, tokens)
-
     def post(self, _url: str, headers: dict[str, str], body: bytes, _private: bool) -> int:
         """The receiver of webhooks."""
         self.request("receiver", "webhook request")
@@ -70,24 +61,9 @@ class World:
 
 class SimulatedDatabase(Database):
     """The real SQLite database, with points around its transactions. One for all histories: an engine compiles
-    statements once.
-    """
+    statements once."""
 
     world: World
-
-    def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
-        self.written: set[str] = set()
-        """Tables that the present transaction wrote."""
-        event.listen(self.engine, "connect", speed_up)
-        event.listen(self.engine, "before_cursor_execute", self.note_statement)
-        event.remove(self.engine, "begin", begin_sqlite)
-        event.listen(self.engine, "begin", begin)
-
-    def note_statement(self, _connection: Any, _cursor: Any, statement: str, *_others: Any) -> None:
-        if statement[0] in "IUD":
-            words = statement.split(None, 3)
-            self.written.add(words[1] if words[0] == "UPDATE" else words[2])
 
     @contextmanager
     def read(self) -> Iterator[Session]:
@@ -117,8 +93,7 @@ class SimulatedDatabase(Database):
             raise Unavailable("database_unavailable", "The database is busy or down; try again.")
 
     def end(self) -> None:
-        written, self.written = self.written, set()
-        self.world.observe(written)
+        self.world.observe()
         self.world.baton.point("committed")
         if self.world.is_failing("database"):  # the transaction was committed, but the response was lost
             raise Unavailable("database_unavailable", "The database is busy or down; try again.")
@@ -138,20 +113,6 @@ class SimulatedDatabase(Database):
             return connection.serialize()
         finally:
             connection.close()
-
-
-def speed_up(connection: Any, _record: Any) -> None:
-    """Nothing is lost without syncing: the machine of the simulation cannot crash, only the simulated one."""
-    connection.execute("PRAGMA synchronous=OFF")
-    connection.execute("PRAGMA secure_delete=OFF")
-
-
-def begin(connection: Connection) -> None:
-    """As `core.database.begin_sqlite`, without SQLAlchemy's overhead: a quarter of all statements begin a
-    transaction.
-    """
-    driver: Any = connection.connection.driver_connection
-    driver.execute("BEGIN IMMEDIATE" if connection.get_execution_options().get("writes") else "BEGIN")
 
 
 class Files:
@@ -282,7 +243,6 @@ class Mlflow:
 def make_settings(folder: Path) -> Settings:
     return Settings(
         home=folder,
-        database_url=f"sqlite:///{folder / 'amend.db'}?cached_statements=1000",
         secret_key="simulation",
         mlflow_url="http://mlflow.test",
         private_webhooks=True,
@@ -290,16 +250,15 @@ def make_settings(folder: Path) -> Settings:
         lease_seconds=10.0,
         retry_seconds=2.0,
         resend_seconds=20.0,
-        tick_seconds=25.0,
+        tick_seconds=20.0,
         max_attempts=3,
         pool_size=4,
     )
 
 
-@lru_cache(1000)
-def tokens_in(data: bytes) -> frozenset[int]:
+def tokens_in(data: bytes) -> set[int]:
     """The tokens of the examples that a file's version was trained on."""
-    return frozenset(json.loads(data)["tokens"].values())
+    return set(json.loads(data)["tokens"].values())
 
 
 def namespace(**names: Any) -> SimpleNamespace:

@@ -160,8 +160,7 @@ class Deployment(Stack):
             model = catalog.find(session, name, None)
             champion = session.get_one(Version, (model.id, model.champion))
             spec = spec_at(session, model.id, model.spec, champion.position)
-        place = self.database, model.id, spec, champion.position
-        held = passes.read_in_force(*place, removals_position=champion.removals_position)
+        held = passes.read_in_force(self.database, model.id, spec, champion.position)
         return champion.dataset_digest == update_digest(self.settings.secret, EMPTY, held)
 
     @property

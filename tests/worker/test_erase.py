@@ -58,6 +58,8 @@ def test_predictions_and_downloads_of_a_version_that_knew_the_person_are_refused
     name, person, x, _ = train_with_person(deployment)
     erase(deployment, person)
     with deployment.client() as client:
+        promoted = client.post(f"/v1/models/{name}/versions/1/promote")
+        assert (promoted.status_code, promoted.json()["code"]) == (409, "version_purged")
         predicted = client.post(f"/v1/models/{name}/predictions", json={"inputs": [x[50].tolist()], "version": 1})
         assert (predicted.status_code, predicted.json()["code"]) == (409, "version_purged")
         assert client.get(f"/v1/models/{name}/versions/1/weights").status_code == 404

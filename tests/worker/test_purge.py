@@ -37,9 +37,11 @@ def test_a_version_that_knew_the_person_is_kept_as_long_as_the_policy_says(deplo
     assert part["deleted"]["versions"] == 0
     assert part["deleted"]["examples"] == PERSON
     assert states(deployment, name)[1] == "superseded"
+    assert promoting(deployment, name, 1) == (409, "version_erased")
     deployment.wait_until(lambda: states(deployment, name)[1] == "purged", 20)
     assert now() >= until
     deployment.wait_until(lambda: not (deployment.folder / "home" / "artifacts" / file).exists(), 10)
+    assert promoting(deployment, name, 1) == (409, "version_purged")
     assert deployment.champion(name)["version"] == part["version"]
     deployment.settled(name)
     assert deployment.get("/v1/receipts/verify")["valid"]

@@ -36,7 +36,6 @@ class TrainingRequest(TypedDict):
     model: int
     spec: Spec
     at: int
-    removals_position: int
     threads: int
     signature: list[str]
     training: dict[str, Any]
@@ -121,8 +120,7 @@ class Member:
         training, cost = Training(**asked["training"]), Cost()
         predictor = Predictor(asked["spec"], training.seed, device)
         predictor.encoder.load_state_dict(take_group(tensors, "encoder"))
-        where = context.database, asked["model"], asked["spec"], asked["at"]
-        data = passes.read_in_force(*where, removals_position=asked["removals_position"])
+        data = passes.read_in_force(context.database, asked["model"], asked["spec"], asked["at"])
         objective = Objective(predictor, tensors["delta"], tensors["linear"], [Term(predictor, data, past=True)])
         team = Team(rank, world, address, device) if world > 1 else None
         resume = None if checkpoint is None else Checkpoint.from_bytes(checkpoint)
@@ -145,15 +143,14 @@ class Member:
 
 
 def describe_training(
-    where: tuple[int, Spec, int, int], signature: list[str], objective: Objective, start: Tensor, training: Training
+    where: tuple[int, Spec, int], signature: list[str], objective: Objective, start: Tensor, training: Training
 ) -> bytes:
     """The request for the members, which read the examples themselves."""
-    model, spec, at, removals_position = where
+    model, spec, at = where
     request: TrainingRequest = {
         "model": model,
         "spec": spec,
         "at": at,
-        "removals_position": removals_position,
         "threads": torch.get_num_threads(),
         "signature": signature,
         "training": asdict(training),

@@ -86,7 +86,7 @@ class RayTraining:
 
     def solve_by_members(self, snapshot: ModelSnapshot, cost: Cost) -> Solution:
         executor, world = self.executor, self.executor.members()
-        where = snapshot.model_id, snapshot.spec, snapshot.at, snapshot.removals_position
+        where = snapshot.model_id, snapshot.spec, snapshot.at
         signature = sign(executor.settings, executor.database, executor.training_device())
         request = ray.put(describe_training(where, signature, self.objective, self.start, self.training))
         with self.place_members(world) as (members, host):

@@ -32,7 +32,6 @@ class PassRequest(TypedDict):
     model: int
     spec: Spec
     at: int
-    removals_position: int
     threads: int
     signature: list[str]
     asked: dict[str, Any]
@@ -77,7 +76,6 @@ def describe_pass(data: Pass | SampledRows, total: Accumulator, signature: list[
         "model": data.model_id,
         "spec": data.spec,
         "at": data.at,
-        "removals_position": data.removals_position,
         "threads": torch.get_num_threads(),
         "signature": signature,
         "asked": config,
@@ -105,12 +103,7 @@ def read_request(request: bytes) -> tuple[Pass | SampledRows, Accumulator] | Non
     torch.set_num_threads(asked["threads"])  # another number would sum in another order
     where = context.database, asked["model"], asked["spec"], asked["at"]
     sample = take_group(tensors, "sample")
-    removals = asked["removals_position"]
-    data = (
-        SampledRows(*where, sample["positions"].numpy(), removals)
-        if sample
-        else read_in_force(*where, removals_position=removals)
-    )
+    data = SampledRows(*where, sample["positions"].numpy()) if sample else read_in_force(*where)
     total = accumulator_of(
         asked["asked"], take_group(tensors, "asked"), context.device, Digest(context.settings.secret)
     )

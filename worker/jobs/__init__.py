@@ -4,12 +4,11 @@ from collections.abc import Callable
 
 from core.tables.jobs import JobKind
 from worker.attempt import JobAttempt
-from worker.jobs import adapt, erase, rebuild, retrain
+from worker.jobs import adapt, erase, retrain
 
 HANDLERS: dict[JobKind, Callable[[JobAttempt], None]] = {
     JobKind.ADAPT: adapt.adapt,
     JobKind.RETRAIN: retrain.retrain,
     JobKind.ERASE: erase.erase,
-    JobKind.REBUILD: rebuild.rebuild,
 }
 """The function that does the work of each kind of job."""

@@ -93,23 +93,11 @@ def settle(
     set_tip(model, version)
     scored.record(session, model, version.job_id)
     imports.drop(session, model.id)
-    accepted = snapshot.tip is not None and snapshot.tip.position < model.accepted_position <= draft.position
-    if accepted and model.held_at is None:
-        decision = request_promotion(session, model, version, Requester.PERSON, model.accepted_by)
-    else:
-        decision = request_promotion(session, model, version, Requester.POLICY)
-    if accepted or (decision.promoted and is_wanted_deterioration(snapshot, draft)):
+    decision = request_promotion(session, model, version, Requester.POLICY)
+    if snapshot.tip is not None and snapshot.tip.position < model.accepted_position <= draft.position:
         model.confirmed = version.number
     warn_about(session, model, version)
     return f"{describe_draft(version, draft)}; {decision.reason}."
-
-
-def is_wanted_deterioration(snapshot: ModelSnapshot, draft: VersionDraft) -> bool:
-    """Whether a removal or a requested change made the model worse. Later versions are then compared with this one:
-    otherwise they would be rejected for it."""
-    gate = draft.gate
-    warned = gate is not None and gate["passed"] is False and gate["action"] == "warn"
-    return warned and snapshot.policy.gate.action == "reject"
 
 
 def describe_draft(version: Version, draft: VersionDraft) -> str:

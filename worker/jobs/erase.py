@@ -9,14 +9,7 @@ from dataclasses import replace
 from sqlalchemy.orm import Session
 
 from core.erasure import queries, receipts, report, requests, states
-from core.erasure.purge import (
-    delete_examples,
-    delete_pending,
-    find_traces,
-    purge_versions,
-    record_purges,
-    vacuum_database,
-)
+from core.erasure.purge import delete_examples, delete_pending, find_traces, purge_versions, vacuum_database
 from core.erasure.queries import verified_parts
 from core.erasure.receipt_text import CACHES, Trace, count_of
 from core.erasure.report import Deleted
@@ -29,12 +22,12 @@ from core.models.policy import policy_of
 from core.tables.erasures import Erasure, ErasureState, Part
 from core.tables.jobs import JobKind, JobState
 from core.tables.models import Model
-from core.tables.versions import VersionKind
+from core.tables.versions import Version, VersionKind
 from core.vacuum import mark_vacuum_due, vacuum_if_due
 from core.versions import history, orphans
 from core.versions.erased_examples import has_forgotten, made_after_request, open_parts
 from core.versions.orphans import find_strays, sweep
-from core.versions.purging import may_be_in_mlflow, purge_version, versions_due_for_purge
+from core.versions.purging import purge_version, versions_due_for_purge
 from core.versions.queries import champion_of, comparison_of, purged_versions, tip_of
 from core.versions.store import Store
 from worker.attempt import JobAttempt
@@ -107,7 +100,6 @@ def purge(attempt: JobAttempt, verified: set[str]) -> list[str]:
             count += delete_pending(session, model, erasure.subject)
             report.write(part, replace(noted, deleted=replace(so_far, examples=count)))
         outlived = versions_due_for_purge(session, model.id)
-        record_purges(session, outlived)
         for version in outlived:
             purge_version(session, version)
         done = ["Versions purged whose retention period had ended."] if outlived else []
@@ -135,6 +127,14 @@ def still_verified(session: Session, model: Model, verified: set[str]) -> list[t
     return [(part, erasure) for part, erasure in verified_parts(session, model) if erasure.id in verified]
 
 
+def may_be_in_mlflow(version: Version) -> bool:
+    """Whether MLflow may have data of a purged version.
+
+    A publisher that was killed may have uploaded a version without recording it.
+    """
+    return version.mlflow is None or bool(version.mlflow.get("version") or version.mlflow_folder)
+
+
 def forget_in_mlflow(attempt: JobAttempt, lost: bool) -> int:
     """Delete the weights of purged versions in MLflow; returns the number of files. Raises Unavailable if it is down.
 
@@ -143,7 +143,6 @@ def forget_in_mlflow(attempt: JobAttempt, lost: bool) -> int:
     with attempt.context.database.read() as session:
         numbers = [v.number for v in purged_versions(session, attempt.model_id) if may_be_in_mlflow(v)]
         model = session.get(Model, attempt.model_id)
-        champion = None if model is None else champion_of(session, model)
     if model is None or (not numbers and not lost):
         return 0
     attempt.progress(0.8, "Deleting data in MLflow")
@@ -151,19 +150,15 @@ def forget_in_mlflow(attempt: JobAttempt, lost: bool) -> int:
     from core.tracking.purging import purge as purge_in_mlflow  # takes seconds to import
 
     url = attempt.context.settings.mlflow_url
-    if url and champion is not None and champion.job_id:
-        # only the version that replaces them, so that there is a champion to load: the receipt waits for nothing else
-        publish(attempt.context.database, attempt.context.store, url, attempt.owner, job=champion.job_id)
+    if url:  # publish the version that replaces them first, so that there always is a champion to load
+        publish(attempt.context.database, attempt.context.store, url, attempt.owner, model=model.name)
     return purge_in_mlflow(attempt.context.database, url, attempt.owner, attempt.model_id, numbers, lost)["files"]
 
 
 def champion_memory(session: Session, store: Store, model: Model) -> set[int]:
-    """Positions of the examples in the champion's memory.
-
-    None if its file does not exist: it was deleted after the backup that the database was restored from.
-    """
+    """Positions of the examples in the champion's memory."""
     champion = champion_of(session, model)
-    if champion is None or not store.exists(champion.file):
+    if champion is None:
         return set()
     return set(State.from_bytes(store.get(champion.file, champion.sha256)).memory.key.tolist())
 
@@ -178,6 +173,7 @@ def complete(attempt: JobAttempt, verified: set[str], done: list[str]) -> None:
         verified = verified - requests.include_new_examples(session, erasures)
     cleanup = vacuum_database(database)
     with attempt.write() as (session, job, model):
+        receipts.require_all(session, store)
         count, remembered = 0, champion_memory(session, store, model)
         lost = len(find_strays(session, store, history.folder_of(model.id)))
         for part, erasure in still_verified(session, model, verified):
@@ -200,4 +196,4 @@ def complete(attempt: JobAttempt, verified: set[str], done: list[str]) -> None:
         completed = [f"{count_of(count, 'erasure')} completed."] if count else []
         leases.end(job, JobState.SUCCEEDED, " ".join(completed + done) or "There was nothing to delete.")
     vacuum_if_due(database)  # until now, the row of the erasure contained the hash of the person
-    receipts.write_files(database, store)
+    receipts.file_missing(database, store)

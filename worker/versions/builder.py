@@ -184,7 +184,7 @@ def complete_draft(
     if isinstance(holdout, SampledRows):  # too large for memory
         holdout = Reading(attempt, holdout, attempt.progress_within(0.9, 0.95), "Evaluating on the holdout")
     states = [result.state] if before is None else [result.state, before]
-    ours, *frozen = snapshot.evaluate(states, holdout)
+    ours, *frozen = evaluate(states, holdout, MetricOptions.of(snapshot.policy))
     kind = VersionKind.TRAINED if method in ("retrain", "imported") else VersionKind.ADAPTED
     parent = snapshot.tip if kind is VersionKind.ADAPTED else None
     evaluation = ours.chart_data()
@@ -196,7 +196,6 @@ def complete_draft(
         parent=parent.number if parent else None,
         since=parent.position if parent else 0,
         position=snapshot.at,
-        removals_position=snapshot.removals_position,
         dataset_digest=dataset,
         cost=result.cost,
         certificate=publishable(result.certificate, snapshot),

@@ -18,13 +18,11 @@ from core.kprior import (
     Task,
 )
 from core.kprior.adaptation.schema import Untransferable, change_schema
-from core.kprior.data.conversion import Conversion
 from core.kprior.model.spec import is_network, loss_of
 from core.kprior.passes.moments import encoder_fits
 from core.ledger import passes
 from core.ledger.digest import update_digest
-from core.ledger.layouts import LayoutChange, Unreadable, recovers_examples, steps_until
-from core.ledger.specs import layout_at
+from core.ledger.layouts import LayoutChange, Unreadable, steps_until
 from core.tables.versions import Version
 from worker.attempt import JobAttempt
 from worker.reading import Reading
@@ -59,7 +57,7 @@ def changes_since(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) ->
     added = passes.load_if_small(passes.read_added(database, snapshot.model_id, snapshot.spec, tip.position, at))
     try:
         removed = passes.load_if_small(
-            passes.read_removed(database, snapshot.model_id, snapshot.spec, tip.position, at, tip.removals_position)
+            passes.read_removed(database, snapshot.model_id, snapshot.spec, tip.position, at)
         )
     except Unreadable as error:
         raise Unadaptable("examples of a class that no longer exists were removed") from error
@@ -72,9 +70,9 @@ def changes_since(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) ->
     other_schema = not (same_rows and snapshot.has_schema_of(parent))
     if other_schema or (network and loss_of(parent.spec) != loss_of(snapshot.spec)):
         with cost.timed():
-            parent, memory = follow_schema(snapshot, change, tip, parent, memory, added)
+            parent, memory = follow_schema(snapshot, change, parent, memory, added)
     else:
-        parent = measure_new_columns(snapshot, tip, parent, added)
+        measure_new_columns(snapshot, tip, parent, added)
     if snapshot.erasing or (snapshot.removal and count_rows(removed)):
         cost.data_passes += bool(parent.predictor.encoder.state_dict())
         reading = Reading(attempt, snapshot.in_force(), attempt.progress_within(0.02, 0.05), "Reading the examples")
@@ -92,13 +90,11 @@ def layout_change(snapshot: ModelSnapshot, tip: Version) -> LayoutChange:
 
 
 def follow_schema(
-    snapshot: ModelSnapshot, whole: LayoutChange, tip: Version, parent: State, memory: Examples, added: Data
+    snapshot: ModelSnapshot, whole: LayoutChange, parent: State, memory: Examples, added: Data
 ) -> tuple[State, Examples]:
     """The tip and its memory, converted to the model's current columns, classes and loss."""
     if whole.input is not None and whole.input.restores:
         raise Unadaptable("a dropped column returned with its values, which its sums do not contain")
-    if whole.input is not None and whole.input.adds_values and recovers(snapshot, whole.input, tip):
-        raise Unadaptable("a category got a value that earlier examples have, which its sums count as unseen")
     tasks: list[Task] = [AddData(added)]
     if loss_of(parent.spec) != loss_of(snapshot.spec):
         tasks.append(ChangeLoss(loss_of(snapshot.spec)))
@@ -115,13 +111,6 @@ def follow_schema(
     if not snapshot.has_schema_of(parent):
         raise Unadaptable("its input or target differs")
     return parent, memory
-
-
-def recovers(snapshot: ModelSnapshot, conversion: Conversion, tip: Version) -> bool:
-    """Whether examples that the tip was trained on have a value that was unseen then, and has been added since."""
-    with snapshot.context.database.read() as session:
-        layout = layout_at(session, snapshot.model_id, tip.position)
-        return recovers_examples(session, snapshot.model_id, layout, conversion, tip.position)
 
 
 def spec_changes(snapshot: ModelSnapshot, parent: State) -> list[Task]:

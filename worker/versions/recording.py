@@ -62,9 +62,7 @@ def recorded(
 
 def require_current(session: Session, model: Model, draft: VersionDraft) -> None:
     """Raise Outdated if a draft knows a person who was erased meanwhile."""
-    removals_position = max(draft.position, draft.removals_position)
-    known = position_has_erased_examples(session, model.id, draft.position, removals_position)
-    if known or removals_position > model.head:
+    if position_has_erased_examples(session, model.id, draft.position) or draft.position > model.head:
         raise Outdated  # or the database lost its last, unacknowledged changes in a crash
     if not draft.erasing and open_parts(session, model.id):
         raise Outdated  # an erasure that was requested meanwhile needs a certified version

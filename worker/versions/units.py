@@ -6,8 +6,6 @@ model knows of its past remains valid.
 """
 
 import math
-from copy import deepcopy
-from dataclasses import replace
 
 from core.kprior import Data, State
 from core.kprior.data.examples import chunks_of
@@ -37,21 +35,18 @@ def find_units(snapshot: ModelSnapshot) -> State | None:
     return None if has_new_columns and lacks_units(current) else current
 
 
-def measure_new_columns(snapshot: ModelSnapshot, tip: Version, parent: State, added: Data) -> State:
-    """The tip's state with the units of columns whose first values are among the added examples.
+def measure_new_columns(snapshot: ModelSnapshot, tip: Version, parent: State, added: Data) -> None:
+    """Set the units of columns whose first values are among the added examples, in the tip's state.
 
     A prior mean (`toward`) is given in the units of the columns; where there is one, a retrain has to set them.
     """
     encoder = parent.predictor.encoder
     has_prior_mean = any("toward" in spec["regularizer"] for spec in (parent.spec, snapshot.spec))
     if has_prior_mean or not isinstance(encoder, TableEncoder) or not encoder.lacks_units:
-        return parent
+        return
     new = columns_without_past(snapshot, tip, encoder)
     if not new:
-        return parent
-    parent = replace(parent, predictor=deepcopy(parent.predictor))  # others read the tip's state, too
-    encoder = parent.predictor.encoder
-    assert isinstance(encoder, TableEncoder)
+        return
     seen = Moments(encoder.numbers)
     for chunk in chunks_of([added]):
         seen.add(chunk)
@@ -61,7 +56,6 @@ def measure_new_columns(snapshot: ModelSnapshot, tip: Version, parent: State, ad
     mean[measured], scale[measured] = encoder.mean[measured], encoder.scale[measured]
     encoder.mean.copy_(mean)
     encoder.scale.copy_(scale)
-    return parent
 
 
 def columns_without_past(snapshot: ModelSnapshot, tip: Version, encoder: TableEncoder) -> list[int]:

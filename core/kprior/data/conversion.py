@@ -2,28 +2,24 @@
 
 Columns are matched by name: a column stays, is renamed (`was`), is added (`default` is its value in existing rows), is
 dropped, or is restored after it was dropped (`restores`): rows that are older than the drop still contain it. Values of
-a category and classes are matched by value: a value stays, is added, or is replaced by another (`merge`). Rows keep the
-text of unseen values; a row whose text is added to the values gets the code of that value. The ledger converts rows as
-it reads them; `adaptation/schema/` converts sums over rows.
+a category and classes are matched by value: a value stays, is added, or is replaced by another (`merge`). The ledger
+converts rows as it reads them; `adaptation/schema/` converts sums over rows.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from core.kprior.model.categories import UNSEEN, spellings_of
+from core.kprior.model.categories import UNSEEN
 from core.kprior.model.spec import Column, Input, Spec, TableInput, Target, values_of
 
 Location = tuple[str | int, ...]
-Texts = Mapping[int, str]
-"""Texts of the unseen values of a row, by the index of their columns."""
 
 
 class Inconvertible(ValueError):
@@ -46,8 +42,6 @@ class Source:
     """For a category, the new code of each old code."""
     dropped: int | None = None
     """For a restored column, the position of the change that dropped it: `index` refers to rows from before it."""
-    added: Mapping[str, float] | None = None
-    """For a category that gets new values, the code of each text that means one of them."""
 
     def of(self, x: NDArray[Any]) -> NDArray[Any] | float:
         """Values of the column, computed from old rows."""
@@ -73,43 +67,12 @@ class Conversion:
 
     columns: tuple[Source, ...]
 
-    def __call__(self, x: NDArray[Any], unseen: Sequence[Texts] | None = None) -> NDArray[np.float32]:
-        """Rows (n, columns before) -> (n, columns after); `unseen` are the texts of each row's unseen values."""
+    def __call__(self, x: NDArray[Any]) -> NDArray[np.float32]:
+        """Rows (n, columns before) -> (n, columns after)."""
         made = np.empty((len(x), len(self.columns)), np.float32)
         for j, source in enumerate(self.columns):
             made[:, j] = source.of(x)
-        for i, texts in enumerate(unseen or ()):
-            for j, code in self.recovered(texts).items() if texts else ():
-                made[i, j] = code
         return made
-
-    def recovered(self, texts: Texts) -> dict[int, float]:
-        """The codes, by new column, of a row's unseen values that have been added to the values of their columns.
-
-        >>> plan = Source(1, added={"trial": 2.0})
-        >>> Conversion((plan,)).recovered({1: "trial", 3: "red"}), Conversion((plan,)).recovered({1: "gold"})
-        ({0: 2.0}, {})
-        """
-        added = {j: (self.columns[j].added or {}).get(text) for j, text in self.moved(texts).items()}
-        return {j: code for j, code in added.items() if code is not None}
-
-    def unseen(self, texts: Texts) -> dict[int, str]:
-        """The texts of a row's values that are still unseen, by new column."""
-        return {j: text for j, text in self.moved(texts).items() if text not in (self.columns[j].added or {})}
-
-    def moved(self, texts: Texts) -> dict[int, str]:
-        """The texts of a row's unseen values, by new column."""
-        return {self.places[i]: text for i, text in texts.items() if i in self.places}
-
-    @cached_property
-    def places(self) -> dict[int, int]:
-        """The new index of each column that stays."""
-        return {s.index: j for j, s in enumerate(self.columns) if s.index is not None and s.dropped is None}
-
-    @property
-    def adds_values(self) -> bool:
-        """Whether it adds values to a category: unseen values of existing rows may be among them."""
-        return any(source.added and source.dropped is None for source in self.columns)
 
     def then(self, later: Conversion, position: int = 0) -> Conversion:
         """This conversion, by the change at `position`, followed by a later one."""
@@ -138,7 +101,7 @@ def follow(before: Sequence[Source], source: Source, position: int) -> Source:
     if source.index is None:
         return source
     if source.dropped is not None:
-        return replace(source, constant=math.nan, dropped=None) if source.dropped == position else source
+        return Source(source.index, codes=source.codes) if source.dropped == position else source
     first = before[source.index]
     if source.codes is None:
         return first
@@ -146,10 +109,7 @@ def follow(before: Sequence[Source], source: Source, position: int) -> Source:
     if first.index is None:
         return Source(None, constant)
     codes = source.codes if first.codes is None else tuple(recode(source.codes, np.array(first.codes)).tolist())
-    earlier = first.added or {}
-    moved = recode(source.codes, np.array(list(earlier.values()))).tolist()
-    added = {**(source.added or {}), **dict(zip(earlier, moved, strict=True))}
-    return Source(first.index, constant, codes, first.dropped, added or None)
+    return Source(first.index, constant, codes, first.dropped)
 
 
 def recode(codes: Sequence[float], values: NDArray[Any]) -> NDArray[np.float64]:
@@ -217,9 +177,7 @@ def kept_column(before: Column, after: Column, index: int, location: Location) -
         message = f"The value {gone[0]!r} is missing. Name its replacement in `merge`."
         raise Inconvertible((*location, "values"), message)
     unchanged = codes == [float(i) for i in range(len(before["values"]))] and len(codes) == len(after["values"])
-    new = {float(i) for i, value in enumerate(after["values"]) if value not in before["values"]}
-    added = {text: code for text, code in spellings_of(after["values"]).items() if code in new}
-    return Source(index, codes=None if unchanged else tuple(codes), added=added or None)
+    return Source(index, codes=None if unchanged else tuple(codes))
 
 
 def restored_column(before: Input, after: Column, location: Location) -> Source:
@@ -234,7 +192,7 @@ def restored_column(before: Input, after: Column, location: Location) -> Source:
         raise Inconvertible((*location, "type"), message)
     source = kept_column(column, after, index, location)
     new = cast(Column, {name: value for name, value in after.items() if name != "merge"})
-    return Source(index, default_of(new, location), source.codes, after["restores"], source.added)
+    return Source(index, default_of(new, location), source.codes, after["restores"])
 
 
 def default_of(column: Column, location: Location) -> float:

@@ -58,7 +58,7 @@ class VectorInputs(Inputs):
     def feature_columns(self, names: list[str]) -> dict[str, pa.DataType]:
         return {name: pa.float64() for name in names if name not in columns.RESERVED}
 
-    def to_json(self, x: Matrix, unseen: str | None = None) -> Any:
+    def to_json(self, x: Matrix) -> Any:
         return [to_shortest(v) for v in x]
 
 
@@ -82,6 +82,6 @@ class ImageInputs(VectorInputs):
             raise shape_error(location_of(field, i), f"expected the shape {list(self.shape)}")
         return self.to_stored(matrix.reshape(len(xs), self.width), field)
 
-    def to_json(self, x: Matrix, unseen: str | None = None) -> Any:
+    def to_json(self, x: Matrix) -> Any:
         numbers = [int(v) if self.dtype == "uint8" else to_shortest(v) for v in x]
         return np.array(numbers, object).reshape(self.shape).tolist()

@@ -39,12 +39,11 @@ def job(state: str, **more: Any) -> dict[str, Any]:
 
 
 def version(number: int, **more: Any) -> dict[str, Any]:
-    kind = {"version": number, "kind": "adapted", "parent": None, "state": "champion"}
-    kind |= {"position": 9, "removals_position": 9}
+    kind = {"version": number, "kind": "adapted", "parent": None, "position": 9, "state": "champion"}
     cost = {"backward_passes": 1.0, "data_passes": 1.0, "seconds": 0.5}
     memory = {"size": 10, "fraction": 0.1}
     rest = {"method": "kprior", "metrics": {}, "certificate": None, "sha256": None, "mlflow": None, "created_at": AT}
-    rest |= {"spec": {}, "quarantined": 0}
+    rest |= {"spec": {}}
     return {**kind, **rest, "memory": memory, "cost": cost, **more}
 
 

@@ -123,49 +123,27 @@ def test_replay_prints_the_number_of_missing_receipts(stand_in: StandIn) -> None
     assert stand_in.asked[0].path == "/v1/erasures/replay"
 
 
-HEAD = {"size": 4, "root": "ab12", "time": AT, "signature": "c2ln", "key_id": "0123"}
-
-
-def test_a_valid_register_is_reported_with_its_root(stand_in: StandIn, tmp_path: Path) -> None:
-    stand_in.answer({"valid": True, "receipts": 2, "leaves": 4, "head": HEAD, "flaws": []})
+def test_a_valid_chain_is_reported_with_its_last_hash(stand_in: StandIn) -> None:
+    stand_in.answer({"valid": True, "receipts": 2, "last": "ab12", "flaws": []})
     result = stand_in.run("receipts", "verify")
-    assert (result.exit_code, result.stdout) == (0, "The register is valid: 2 receipts, 4 leaves, root ab12.\n")
-    file = tmp_path / "head.json"
-    stand_in.answer(HEAD)
-    assert stand_in.run("register", "head", "--to", str(file)).exit_code == 0
-    assert json.loads(file.read_bytes()) == HEAD
-    stand_in.answer({"valid": True, "receipts": 2, "leaves": 4, "head": HEAD, "flaws": []})
-    assert stand_in.run("receipts", "verify", "--head", str(file)).exit_code == 0
-    assert stand_in.asked[-1].path == "/v1/receipts/verify?size=4&root=ab12"
-    file.write_text("[]")
-    result = stand_in.run("receipts", "verify", "--head", str(file))
-    assert (result.exit_code, result.stderr) == (1, f"amend: {file} is not a signed head in JSON.\n")
+    assert (result.exit_code, result.stdout) == (0, "The chain is valid: 2 receipts; hash of the last: ab12.\n")
+    stand_in.answer({"valid": True, "receipts": 0, "last": None, "flaws": []})
+    assert stand_in.run("receipts", "verify").stdout == "The chain is valid: 0 receipts.\n"
 
 
-def test_a_forged_register_fails_the_command_and_lists_the_flaws(stand_in: StandIn) -> None:
-    flaws = [{"leaf": 2, "receipt": 7, "problem": "altered"}, {"leaf": None, "receipt": None, "problem": "missing"}]
-    stand_in.answer({"valid": False, "receipts": 6, "leaves": 12, "head": HEAD, "flaws": flaws})
+def test_a_broken_chain_fails_the_command_and_lists_the_flaws(stand_in: StandIn) -> None:
+    flaws = [{"number": 2, "problem": "altered"}, {"number": 5, "problem": "missing"}]
+    stand_in.answer({"valid": False, "receipts": 6, "last": "ab12", "flaws": flaws})
     result = stand_in.run("receipts", "verify")
     assert result.exit_code == 1
     assert [line.split() for line in result.stdout.splitlines()] == [
-        ["leaf", "receipt", "problem"],
-        ["2", "7", "altered"],
-        ["-", "-", "missing"],
+        ["receipt", "problem"],
+        ["2", "altered"],
+        ["5", "missing"],
     ]
-    assert result.stderr == "amend: The register of 6 receipts, 12 leaves is not valid.\n"
+    assert result.stderr == "amend: The chain of 6 receipts is not valid.\n"
     as_json = stand_in.run("receipts", "verify", "--json")
     assert (as_json.exit_code, json.loads(as_json.stdout)["flaws"]) == (1, flaws)
-
-
-def test_evidence_is_listed_and_downloaded(stand_in: StandIn, tmp_path: Path) -> None:
-    item = {"number": 7, "erasure": "e1", "leaf": 2, "sha256": "ab", "key_id": "01", "completed_at": AT}
-    stand_in.answer({"items": [item], "next": None}, b"PK", {"key_id": "01"})
-    assert stand_in.run("receipts", "list").stdout.splitlines()[1].split()[:2] == ["7", "e1"]
-    file = tmp_path / "evidence.zip"
-    assert stand_in.run("erasures", "bundle", "e1", "--to", str(file), "--rows", "--from", "3").exit_code == 0
-    assert file.read_bytes() == b"PK"
-    assert stand_in.asked[-1].path == "/v1/erasures/e1/bundle?rows=true&from=3"
-    assert json.loads(stand_in.run("register", "key").stdout) == {"key_id": "01"}
 
 
 def test_a_request_is_held_approved_and_refused_with_a_letter(stand_in: StandIn, tmp_path: Path) -> None:

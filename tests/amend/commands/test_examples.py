@@ -47,17 +47,6 @@ def test_content_type_follows_the_suffix(name: str, content_type: str, stand_in:
     )
 
 
-@pytest.mark.parametrize("options", [(), ("--time", "day")], ids=["as it is", "in batches"])
-def test_a_load_has_a_name(options: tuple[str, ...], stand_in: StandIn, tmp_path: Path) -> None:
-    file = tmp_path / "march.csv"
-    file.write_text("id,y,day,a\ne1,1,2026-03-01,2\n")
-    stand_in.answer(ACCEPTED, status=201)
-    assert stand_in.run("examples", "add", "churn", str(file), "--source", "march load", *options).exit_code == 0
-    asked = stand_in.asked[0]
-    assert asked.path.replace("+", "%20") == "/v1/models/churn/examples?source=march%20load"
-    assert (b"time" in asked.body) == bool(options)
-
-
 def test_an_empty_file_is_not_sent(stand_in: StandIn, tmp_path: Path) -> None:
     for name in ("a.csv", "a.json", "a.parquet"):
         (tmp_path / name).touch()
@@ -128,7 +117,7 @@ def test_columns_of_a_file_may_have_other_names(stand_in: StandIn, tmp_path: Pat
 
 
 def added(first: int, last: int) -> dict[str, int]:
-    return {"accepted": last - first + 1, "duplicates": 0, "first_position": first, "last_position": last, "quarantined": 0}
+    return {"accepted": last - first + 1, "duplicates": 0, "first_position": first, "last_position": last}
 
 
 @pytest.mark.parametrize("why", ["large", "compressed", "refused"])

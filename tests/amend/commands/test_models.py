@@ -160,30 +160,10 @@ def test_change_sends_other_columns_and_classes(stand_in: StandIn) -> None:
 
 def test_a_change_is_reverted_by_its_position(stand_in: StandIn) -> None:
     change = {"position": 7, "kind": "regularizer", "value": {"kind": "l2", "delta": 10.0}, "created_at": AT}
-    page = {"items": [change], "next": None}
-    stand_in.answer(page, page, {"position": 9, "job": None})
+    stand_in.answer({"items": [change], "next": None}, {"position": 9, "job": None})
     assert "regularizer" in stand_in.run("models", "changes", "churn").stdout
     assert stand_in.run("models", "change", "churn", "--revert", "7").exit_code == 0
-    assert stand_in.asked[2].json() == {"revert": 7}
-
-
-def test_reverting_a_change_of_columns_asks_first(stand_in: StandIn) -> None:
-    change = {"position": 7, "kind": "input", "value": {"kind": "table", "columns": []}, "created_at": AT}
-    stand_in.answer({"items": [change], "next": None}, {"position": 9, "job": None})
-    refused = stand_in.run("models", "change", "churn", "--revert", "7", stdin="n\n")
-    assert (refused.exit_code, [asked.method for asked in stand_in.asked]) == (1, ["GET"])
-    assert "The columns that it added are dropped." in refused.stderr
-    assert stand_in.run("models", "change", "churn", "--revert", "7", "--yes").exit_code == 0
     assert stand_in.asked[1].json() == {"revert": 7}
-
-
-def test_a_policy_that_removes_old_examples_asks_first(stand_in: StandIn) -> None:
-    stand_in.answer(MODEL)
-    asked = ("models", "policy", "churn", '{"expire": "365d"}')
-    refused = stand_in.run(*asked, stdin="n\n")
-    assert (refused.exit_code, stand_in.asked) == (1, [])
-    assert "older than 365d?" in refused.stderr
-    assert stand_in.run(*asked, "--yes").exit_code == 0
 
 
 def test_columns_are_added_and_dropped_by_name(stand_in: StandIn) -> None:

@@ -40,13 +40,6 @@ def test_coefficients_are_listed_by_name(stand_in: StandIn) -> None:
     assert "no" in stand_in.run("versions", "coefficients", "churn", "7").stdout.split()
 
 
-def test_discard_asks_with_the_number_of_this_versions_examples(stand_in: StandIn) -> None:
-    stand_in.answer({**version(7), "quarantined": 12})
-    asked = stand_in.run("versions", "discard", "churn", "7", stdin="n\n")
-    assert "Remove the 12 quarantined examples of version 7 of churn?" in asked.stderr
-    assert (asked.exit_code, [one.path for one in stand_in.asked]) == (1, ["/v1/models/churn/versions/7"])
-
-
 def test_the_champion_can_be_named(stand_in: StandIn) -> None:
     led = {**MODEL, "champion": 7}
     stand_in.answer(led, b"weights", led, version(7), MODEL)
@@ -77,13 +70,6 @@ def test_a_rollback_reports_that_the_model_is_held(stand_in: StandIn) -> None:
     stand_in.answer(version(6, held=held("version 6 was promoted by hand")))
     result = stand_in.run("versions", "promote", "churn", "6")
     assert "The model is held. To resume automatic work: amend models resume churn" in result.stdout
-
-
-def test_promoting_a_purged_version_reports_the_job(stand_in: StandIn) -> None:
-    stand_in.answer(version(6, state="purged", job="j1"))
-    result = stand_in.run("versions", "promote", "churn", "6")
-    shown = "Version 6 was purged. The job j1 trains a new version at position 9 and promotes it.\n"
-    assert result.stdout == shown
 
 
 COMPARED: dict[str, Any] = {

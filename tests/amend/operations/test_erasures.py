@@ -21,7 +21,7 @@ def test_a_person_is_looked_up_held_and_refused(client: Client, deployment: Depl
     [held] = client.erase_all([person], hold=True)
     assert (held.state, held.trail[0].action) == ("held", "filed")
     assert [(found.model, found.examples) for found in client.look_up(person)] == [(name, 2)]
-    assert [(line.model, line.id, line.in_force) for line in client.export(person)] == [
+    assert [(line["model"], line["id"], line["in_force"]) for line in client.export(person)] == [
         (name, "e0", False),
         (name, "e1", False),
     ]

@@ -14,7 +14,6 @@ from core.erasure.states import RequestDetails
 from core.ledger.batch import subject_hash
 from core.tables.erasures import Erasure, ErasureState, Part
 from core.tables.models import Model
-from core.versions.store import Store
 from tests.core.ledger.reference_ledger import SECRET, Row, add
 
 STEPS = [
@@ -24,12 +23,6 @@ STEPS = [
     ErasureState.PURGING,
     ErasureState.COMPLETED,
 ]
-
-
-def store_of(database: Database) -> Store:
-    """The store of a database."""
-    with database.read() as session:
-        return Store(session.info["settings"].artifacts)
 
 
 def somebody() -> str:

@@ -7,7 +7,6 @@ from sqlalchemy import JSON
 from core import tables
 from core.erasure import receipts
 from core.erasure.inventory import PURGED
-from core.register import files
 from core.versions.history import folder_of
 
 SHORT = 64
@@ -35,17 +34,16 @@ def test_every_column_that_can_hold_bytes_of_a_person_is_known() -> None:
         "examples.subject",
         "examples.x",
         "examples.source",
-        "examples.unseen",
         "pending_examples.id",
         "pending_examples.subject",
         "pending_examples.x",
         "pending_examples.source",
-        "pending_examples.unseen",
         "pending_examples.mean",
         "pending_examples.challenger_mean",
         # predictions row by row, deleted with the version that made them; then rounded metrics of ten rows or more
         "quality_windows.scores",
         "quality_windows.metrics",
+        "quality_windows.segments",
         "drift_reports.report",
         "drift_reports.drifted",  # names of columns
         "erasures.subject",
@@ -67,7 +65,6 @@ def test_every_column_that_can_hold_bytes_of_a_person_is_known() -> None:
         "webhooks.disabled_reason",
         "deliveries.body",
         "deliveries.error",
-        "audit_entries.counts",
         "changes.value",
         "comparisons.result",
         "tracking_events.error",
@@ -89,19 +86,7 @@ def test_every_column_that_can_hold_bytes_of_a_person_is_known() -> None:
         "models.policy",
         "models.spec",
         "models.training",
-        # tokens and words of ours; commitments are salted
-        "receipts.payload",
-        "receipts.signature",
-        "receipts.head",
-        "register_leaves.commitment",
-        "register_leaves.salt",
-        "register_leaves.record",
-        "register_nodes.hash",
-        "register_keys.public_key",
-        "register_keys.head",
-        "register_timestamps.head",
-        "register_timestamps.response",
-        "versions.salt",
+        "receipts.body",
         "recorded_predictions.challenger_mean",
         "recorded_predictions.mean",
         "versions.certificate",
@@ -118,4 +103,4 @@ def test_every_column_that_can_hold_bytes_of_a_person_is_known() -> None:
 
 def test_the_folders_of_the_store_are_those_that_are_looked_at() -> None:
     assert folder_of(7).split("/") == ["models", "7"]
-    assert (receipts.FOLDER, files.FOLDER) == ("receipts", "register")
+    assert receipts.FOLDER == "receipts"

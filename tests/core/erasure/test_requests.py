@@ -11,7 +11,7 @@ from sqlalchemy import insert, select
 from sqlalchemy.exc import IntegrityError
 
 from core.database import Database
-from core.erasure import decisions, receipts, states
+from core.erasure import decisions, states
 from core.erasure.due_dates import months_after
 from core.erasure.states import token_of
 from core.errors import Conflict, NotFound
@@ -36,7 +36,7 @@ def jobs(database: Database, model: Model) -> list[Job]:
 
 def receipt(database: Database, id: str) -> dict[str, Any]:
     with database.read() as session:
-        return receipts.body_of(session.scalars(select(Receipt).where(Receipt.erasure_id == id)).one())
+        return dict(session.scalars(select(Receipt.body).where(Receipt.erasure_id == id)).one())
 
 
 def fail(database: Database, model: Model) -> None:

@@ -15,7 +15,6 @@ from core.erasure.decisions import refuse
 from core.erasure.requests import receive
 from core.erasure.states import RequestDetails
 from core.ledger.batch import subject_hash
-from core.ledger.quarantine import quarantine
 from core.lifecycle import retention
 from core.lifecycle.retention import expire_due
 from core.models.policy import Policy, patch
@@ -76,22 +75,6 @@ def test_what_is_older_than_the_policy_says_is_removed(database: Database) -> No
     assert (job.kind.value, job.to_position) == ("adapt", 8)
     expire_due(database)
     assert stored(database, model).head == 8
-
-
-def test_quarantined_examples_expire_too(database: Database) -> None:
-    model = model_that_expires(database)
-    add(database, model, named(2))
-    enter_version(database, model)
-    add(database, model, [*named(2, "bad"), Row("held out", split=True)])
-    locked(database, model, lambda session, row: quarantine(session, row, 2, 5, version=2))
-    add(database, model, named(1, "later"))
-    age(database, model, 3, 8, 31 * DAY)
-    assert expire_due(database) == 0  # the first two are not that old, and nothing may overtake them
-    age(database, model, 1, 2, 31 * DAY)
-    assert expire_due(database) == 5
-    now_ = stored(database, model)
-    assert (now_.train_count, now_.removed_count, now_.quarantined_count) == (1, 5, 0)
-    assert in_force(database, model) == ["later0"]
 
 
 def test_without_a_policy_everything_stays(database: Database) -> None:

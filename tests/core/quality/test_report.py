@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import numpy as np
 import pytest
 
-from core.quality.report import combine, compare_with_frozen, group
+from core.quality.report import average, compare_with_frozen, group
 from core.quality.scored_rows import ScoredRows
 from core.quality.windows import Scores, merge, split_by_hour
 from core.tables.quality import QualityWindow
@@ -28,8 +28,7 @@ def scores(seed: int, n: int, shift: float = 0.0) -> Scores:
 
 def window(found: Scores, start: datetime, job: str = "j") -> QualityWindow:
     return QualityWindow(
-        job_id=job, start=start, rows=len(found), weight=float(found.weight.sum()), heaviest=found.largest_share(),
-        champion=2, frozen=1, metrics=found.metrics(),
+        job_id=job, start=start, rows=len(found), champion=2, frozen=1, metrics=found.metrics(),
         scores=found.to_bytes(), alarm=False, rounded=False,
         first_position=int(found.position.min()), last_position=int(found.position.max()),
     )  # fmt: skip
@@ -37,7 +36,7 @@ def window(found: Scores, start: datetime, job: str = "j") -> QualityWindow:
 
 def test_scores_survive_storage() -> None:
     found = scores(1, 50)
-    again = Scores.from_bytes(found.to_bytes())
+    again = Scores.from_bytes(found.to_bytes(), "binary")
     assert again.metrics() == found.metrics()
     assert (again.position == found.position).all()
 
@@ -46,7 +45,7 @@ def test_a_day_has_the_metrics_of_all_its_rows() -> None:
     parts = [scores(seed, 60) for seed in (1, 2, 3)]
     windows = [window(part, MONDAY + timedelta(hours=i)) for i, part in enumerate(parts)]
     (day,) = group(windows, "day")
-    assert day.metrics() == merge(parts).metrics()
+    assert day.metrics("binary") == merge(parts).metrics()
     assert (day.rows, day.first_position, day.last_position) == (180, 1001, 3060)
     assert (day.start, day.end) == (MONDAY, MONDAY + timedelta(days=1))
 
@@ -61,18 +60,13 @@ def test_hours_partition_the_rows() -> None:
     assert all(merged[name] == pytest.approx(metrics) for name, metrics in found.metrics().items())
 
 
-def test_windows_without_predictions_give_the_metrics_that_follow_from_theirs() -> None:
-    """Means over rows are exact; the AUC of a day cannot be computed from that of its hours, and is left out."""
-    parts = [scores(1, 40), scores(2, 60)]
-    one, other = (window(part, MONDAY) for part in parts)
+def test_windows_without_predictions_are_averaged() -> None:
+    one, other = window(scores(1, 40), MONDAY), window(scores(2, 60), MONDAY)
     other.scores, other.rounded = None, True
     (day,) = group([one, other], "day")
     assert day.rounded
-    exact, found = merge(parts).metrics()["champion"], day.metrics()
-    for metric in ("loss", "log_loss", "brier", "accuracy"):
-        assert found["champion"][metric] == pytest.approx(exact[metric])
-    assert not {"auc", "f1", "average_precision"} & found["champion"].keys()
-    assert "baseline" not in found
+    expected = 0.4 * one.metrics["champion"]["loss"] + 0.6 * other.metrics["champion"]["loss"]
+    assert day.metrics("binary")["champion"]["loss"] == pytest.approx(expected)
 
 
 def test_the_error_of_an_average_is_that_of_independent_windows() -> None:
@@ -81,7 +75,7 @@ def test_the_error_of_an_average_is_that_of_independent_windows() -> None:
     whole = Scores(whole.target, whole.position, whole.y, whole.weight, np.arange(4000), whole.contestants)
     half = np.arange(4000) < 2000
     halves = [window(whole.take(half), MONDAY), window(whole.take(~half), MONDAY)]
-    error = combine(halves)["champion"]["loss_se"]
+    error = average(halves)["champion"]["loss_se"]
     assert error == pytest.approx(whole.metrics()["champion"]["loss_se"], rel=0.02)
 
 
@@ -90,8 +84,8 @@ def test_the_verdict_compares_the_last_week_only() -> None:
         window(scores(1, 400, shift=-3.0), MONDAY - timedelta(days=30)),
         window(scores(2, 400, shift=1.0), MONDAY),
     )
-    pair = compare_with_frozen([old, new], "loss")
+    pair = compare_with_frozen([old, new], "binary", "loss")
     assert pair is not None
     assert pair.rows == 400
     assert pair.second < pair.first
-    assert compare_with_frozen([], "loss") is None
+    assert compare_with_frozen([], "binary", "loss") is None

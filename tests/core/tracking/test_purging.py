@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +10,15 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from mlflow.store.artifact.http_artifact_repo import HttpArtifactRepository
-from sqlalchemy import update
 
 from core import mutex
-from core.clock import now
 from core.errors import Conflict, Unavailable
 from core.inference.published_model import PublishedModel
 from core.kprior import State
-from core.tables.tracking import TrackingEvent, TrackingEventKind
+from core.tables.tracking import TrackingEventKind
 from core.tables.versions import Version, VersionState
 from core.tracking import artifacts as tracking_weights
 from core.tracking import publisher, purging, registry, runs
-from core.tracking.handlers import EventHandler
 from core.tracking.purging import purge
 from core.versions.privacy_rounding import coarse
 from tests.core.tracking.shown import Shown
@@ -30,7 +26,6 @@ from tests.core.tracking.test_interruptions import Wire
 from tests.core.tracking.tracked_model import NewTrackedModel, TrackedModel, trained
 from tests.mlflow_server import MlflowServer
 from tests.servers import free_port
-from tests.service.expect import soon
 
 NOTHING = {"versions": 0, "models": 0, "files": 0}
 
@@ -298,73 +293,3 @@ def test_a_version_that_would_be_uploaded_again_is_refused(new_tracked: NewTrack
     tracked = trained(new_tracked)
     with pytest.raises(ValueError, match="would be uploaded again"):
         purge(tracked.database, server.url, "tests", tracked.model.id, [1])
-
-
-def test_versions_that_retention_purged_lose_their_weights_and_keep_their_metrics(
-    new_tracked: NewTrackedModel, server: MlflowServer, client: MlflowClient
-) -> None:
-    tracked = trained(new_tracked, 3)
-    tracked.publish(server.url)
-    measured = {name: run.data.metrics for name, run in Shown(client, tracked.name).runs().items()}
-    mark(tracked, 2)
-    tracked.tell(TrackingEventKind.PURGED)
-    tracked.publish(server.url)
-    assert [len(holding(server, weights(tracked, number))) for number in (1, 2, 3)] == [1, 0, 1]
-    assert {name: run.data.metrics for name, run in Shown(client, tracked.name).runs().items()} == measured
-    noted = tracked.versions[1]
-    assert noted.mlflow is not None
-    assert (noted.mlflow["version"], noted.mlflow_folder) == (None, None)
-    assert tracked.entries == []
-
-
-def test_a_purge_does_not_wait_for_a_backlog(
-    new_tracked: NewTrackedModel, server: MlflowServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A publisher in the middle of its backlog stops after the event at hand, and publishes the rest afterwards."""
-    tracked = trained(new_tracked)
-    tracked.publish(server.url)
-    for _ in range(3):
-        tracked.tell(TrackingEventKind.ALIASES)
-    mark(tracked, 1)
-    gone: dict[str, int] = {}
-
-    def purge_now() -> None:
-        gone.update(purge(tracked.database, server.url, "erasure", tracked.model.id, [1]))
-
-    waiting, handled = threading.Thread(target=purge_now), 0
-    publish_event = publisher.publish_event
-
-    def publish_slowly(*given: Any) -> bool:
-        nonlocal handled
-        handled += 1
-        if handled == 1:
-            waiting.start()
-            assert soon(lambda: mutex.is_held(tracked.database, publisher.PURGE_MUTEX), 60)
-        return publish_event(*given)
-
-    monkeypatch.setattr(publisher, "publish_event", publish_slowly)
-    assert tracked.publish(server.url) == 1
-    waiting.join(60)
-    assert gone["files"] > 0
-    assert len(tracked.entries) == 2
-    assert tracked.publish(server.url) == 2
-
-
-def test_deletions_of_models_are_published_first_and_never_dropped(
-    new_tracked: NewTrackedModel, server: MlflowServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    other, tracked = trained(new_tracked), trained(new_tracked)
-    tracked.delete()
-    kinds: list[TrackingEventKind] = []
-
-    def refuse(_handler: Any, event: Any) -> None:
-        kinds.append(event.kind)
-        raise MlflowException("no")
-
-    monkeypatch.setattr(EventHandler, "handle", refuse)
-    for _ in range(publisher.MAX_ATTEMPTS + 1):
-        other.publish(server.url)
-        with other.database.write() as session:
-            session.execute(update(TrackingEvent).values(attempted_at=now() - timedelta(days=7)))
-    assert kinds[0] is TrackingEventKind.DELETED
-    assert [(event.kind, event.model) for event in other.entries] == [(TrackingEventKind.DELETED, tracked.name)]

@@ -1,1 +1,0 @@
-"""The register: an append-only, signed log of everything that happens to erasure requests and receipts."""
