@@ -16,6 +16,7 @@ import httpx
 
 from amend.config import find_key, find_url, is_loopback
 from amend.errors import UnreachableError
+from amend.listings import AsyncListing, Listing
 from amend.operations import Operations
 from amend.requests import Call, Flow, Outcome, Pages, Pause, Run, Step
 
@@ -80,8 +81,11 @@ class Client(BaseClient[httpx.Client, httpx.BaseTransport]):
         except httpx.TransportError as error:
             return error
 
-    def walk(self, pages: Pages[T]) -> Iterator[T]:
+    def walk(self, pages: Pages[T]) -> Listing[T]:
         """Iterate over all items of a list. Each page is requested when it is needed."""
+        return Listing(self._walk(pages))
+
+    def _walk(self, pages: Pages[T]) -> Iterator[T]:
         after = None
         while True:
             page = self.run(pages.page(self, after, pages.limit))
@@ -131,8 +135,11 @@ class AsyncClient(BaseClient[httpx.AsyncClient, httpx.AsyncBaseTransport]):
         except httpx.TransportError as error:
             return error
 
-    async def walk(self, pages: Pages[T]) -> AsyncIterator[T]:
+    def walk(self, pages: Pages[T]) -> AsyncListing[T]:
         """Iterate over all items of a list. Each page is requested when it is needed."""
+        return AsyncListing(self._walk(pages))
+
+    async def _walk(self, pages: Pages[T]) -> AsyncIterator[T]:
         after = None
         while True:
             page = await self.run(pages.page(self, after, pages.limit))

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
+from amend.listings import AsyncListing, Listing
 from amend.requests import Flow, Pages
 
 P = ParamSpec("P")
@@ -21,7 +22,7 @@ class Runner(Protocol):
 
     def run(self, flow: Flow[T], /) -> T: ...
 
-    def walk(self, pages: Pages[T], /) -> Iterator[T]: ...
+    def walk(self, pages: Pages[T], /) -> Listing[T]: ...
 
 
 class AsyncRunner(Protocol):
@@ -29,7 +30,7 @@ class AsyncRunner(Protocol):
 
     async def run(self, flow: Flow[T], /) -> T: ...
 
-    def walk(self, pages: Pages[T], /) -> AsyncIterator[T]: ...
+    def walk(self, pages: Pages[T], /) -> AsyncListing[T]: ...
 
 
 class ClientMethod(Generic[P]):
@@ -77,9 +78,9 @@ class listing(ClientMethod[P], Generic[P, T]):  # noqa: N801 - used as a decorat
     @overload
     def __get__(self, client: None, owner: type) -> Self: ...
     @overload
-    def __get__(self, client: Runner, owner: type) -> Callable[P, Iterator[T]]: ...
+    def __get__(self, client: Runner, owner: type) -> Callable[P, Listing[T]]: ...
     @overload
-    def __get__(self, client: AsyncRunner, owner: type) -> Callable[P, AsyncIterator[T]]: ...
+    def __get__(self, client: AsyncRunner, owner: type) -> Callable[P, AsyncListing[T]]: ...
     def __get__(self, client: Any, owner: type) -> Any:
         return bind(self, client, lambda pages: client.walk(pages)) if client is not None else self
 
@@ -93,7 +94,7 @@ def bind(descriptor: ClientMethod[...], client: Any, run: Callable[[Any], Any]) 
 
     _, *parameters = descriptor.__signature__.parameters.values()
     returned = descriptor.__signature__.return_annotation
-    if returned.startswith("Iterator[") and hasattr(client, "__aenter__"):
+    if returned.startswith("Listing[") and hasattr(client, "__aenter__"):
         returned = f"Async{returned}"
     method.__signature__ = inspect.Signature(parameters, return_annotation=returned)  # type: ignore[attr-defined]
     return method
@@ -104,4 +105,4 @@ def public_signature(make: Callable[..., Any]) -> inspect.Signature:
     signature = inspect.signature(make)
     returned = str(signature.return_annotation)  # a string, since annotations are not evaluated
     returned = returned.removeprefix("Flow[").removesuffix("]") if returned.startswith("Flow[") else returned
-    return signature.replace(return_annotation=returned.replace("Pages[", "Iterator["))
+    return signature.replace(return_annotation=returned.replace("Pages[", "Listing["))

@@ -21,7 +21,9 @@ MAX_CLASSES = 20
 MAX_SHOWN_VALUES = 5
 OTHER = "other"
 """The placeholder value of a category without values: every later value is unseen."""
-TARGETS = ("binary", "classes", "number", "count")
+TARGETS = ("binary", "classes", "labels", "number", "count")
+SEPARATOR, NO_LABELS = "|", "[]"
+"""Between the labels in a text, and for no label."""
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,8 @@ def read_schema(
 
     Numbers, booleans, dates and timestamps become columns of that type; texts and pandas categoricals become
     categories. The target is ``binary`` if it is boolean or has only 0 and 1, ``classes`` if it is text or has few
-    distinct integers, else ``number``; ``target_kind`` overrides this. The columns ``id``, ``subject`` and ``weight``
-    are excluded, and so are those with a reserved name (`dataframes.RESERVED`).
+    distinct integers, ``labels`` if it has lists, else ``number``; ``target_kind`` overrides this. The columns ``id``,
+    ``subject`` and ``weight`` are excluded, and so are those with a reserved name (`dataframes.RESERVED`).
 
     Raises ValueError, with advice, for a column that cannot be used.
     """
@@ -143,6 +145,8 @@ def read_target(name: str, column: Any, wanted: str | None, notes: list[str]) ->
     if column.null_count:
         notes.append(f"the target {name!r} is missing in {column.null_count} rows, which cannot be added as examples")
     kind = column.type
+    if wanted == "labels" or (wanted is None and (types.is_list(kind) or types.is_large_list(kind))):
+        return {"kind": "labels", "values": read_labels(name, column)}
     known = types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind)
     if not (known or is_text(kind) or types.is_dictionary(kind)):
         raise ValueError(f"The target {name!r} has the unsupported type {kind}. Use numbers, booleans or text.")
@@ -161,6 +165,24 @@ def read_target(name: str, column: Any, wanted: str | None, notes: list[str]) ->
     if not all(float(value).is_integer() for value in values):
         raise ValueError(f"The target {name!r} has fractions, which cannot be classes. Use target_kind='number'.")
     return {"kind": "classes", "values": check_classes(name, [int(value) for value in values])}
+
+
+def read_labels(name: str, column: Any) -> list[Any]:
+    """All labels in a column of lists, or of texts such as ``sports|politics``, sorted."""
+    import pyarrow.compute as pc
+
+    if is_text(column.type):
+        present = column.drop_null()
+        column = pc.split_pattern(present.filter(pc.not_equal(present, NO_LABELS)), SEPARATOR)
+    try:
+        values = pc.list_flatten(column).drop_null().unique().to_pylist()
+    except (NotImplementedError, TypeError, ValueError):
+        raise ValueError(f"The target {name!r} has neither lists of labels nor text with {SEPARATOR!r}.") from None
+    if not values:
+        raise ValueError(f"The target {name!r} has no labels.")
+    if not all(isinstance(value, int | str) and not isinstance(value, bool) for value in values):
+        raise ValueError(f"The labels of {name!r} must be text or whole numbers.")
+    return sorted(values)
 
 
 def read_values(name: str, column: Any, target: bool = False) -> list[Any]:

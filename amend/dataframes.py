@@ -1,11 +1,11 @@
 """Converts frames (pandas, polars, pyarrow) to inputs for the REST API, checked against the model's schema."""
 
+import difflib
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from amend import example_batches
-from amend.sparse_matrices import densify
 
 RESERVED = ("id", "subject", "y", "weight", "split", "time", "source")
 """Columns of examples that are not inputs. `predict` ignores them, so a training frame can be passed unchanged."""
@@ -22,7 +22,7 @@ def to_table(frame: Any) -> Any:
 
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(frame, pandas.DataFrame):  # as a whole: parts could get different types
-        return pa.Table.from_pandas(densify(frame), preserve_index="id" in frame.index.names)
+        return example_batches.convert_frame(pa.Table, frame)
     batches = example_batches.record_batches(frame)
     if batches is None:
         raise TypeError(f"A {type(frame).__name__} is not a frame with Arrow support. Use pandas, polars or pyarrow.")
@@ -60,7 +60,7 @@ def read_inputs(frame: Any, model: str, described: Mapping[str, Any]) -> Iterato
                 values = [to_json(column, c) for column, c in zip(described["columns"], values, strict=True)]
                 yield [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)]
             else:
-                yield values[0] if names == ["x"] else list(zip(*values, strict=True))
+                yield values[0] if names == ["x"] or described["kind"] == "text" else list(zip(*values, strict=True))
 
 
 def pick_columns(names: list[str], model: str, described: Mapping[str, Any]) -> list[str]:
@@ -68,17 +68,38 @@ def pick_columns(names: list[str], model: str, described: Mapping[str, Any]) -> 
     if described["kind"] != "table":
         found = [name for name in names if name not in RESERVED]
         width = described.get("dim")
+        if described["kind"] == "text" and len(found) != 1:
+            raise ValueError(f"{model} takes one column of texts, but the frame has {quote(found)}.")
         if found != ["x"] and width is not None and len(found) != width:
             raise ValueError(f"{model} takes {width} numbers, but the frame has {len(found)} columns: {quote(found)}.")
         return found
     wanted = [str(column["name"]) for column in described["columns"]]
     missing = [name for name in wanted if name not in names]
-    unknown = [name for name in names if name not in (*wanted, *RESERVED)]
-    if missing or unknown:
-        problems = [f"The frame lacks {quote(missing)}."] if missing else []
-        problems += [f"{model} has no column {quote(unknown)}."] if unknown else []
-        raise ValueError(f"{' '.join(problems)} The columns of {model} are {quote(wanted)}.")
+    if missing:
+        near = difflib.get_close_matches(missing[0], [name for name in names if name not in wanted], n=1)
+        hint = f" Is {near[0]!r} meant to be {missing[0]!r}?" if near else ""
+        raise ValueError(f"The frame lacks {quote(missing)}.{hint} The columns of {model} are {quote(wanted)}.")
     return wanted
+
+
+def to_input_table(inputs: Any, model: str, described: Mapping[str, Any]) -> Any:
+    """The inputs of a model as an Arrow table, with the ids of a frame if it has any."""
+    import pyarrow as pa
+
+    if not is_frame(inputs):
+        batches = list(example_batches.from_columns({"x": check_rows(inputs)}))
+        return pa.Table.from_batches(batches) if batches else pa.table({"x": []})
+    table = to_table(inputs)
+    names = pick_columns(table.column_names, model, described)
+    return table.select([*(["id"] if "id" in table.column_names else []), *names])
+
+
+def check_rows(inputs: Any) -> Any:
+    """Raise TypeError unless the inputs are rows: a list, an array or a sparse matrix."""
+    if isinstance(inputs, str | bytes | Mapping) or not (hasattr(inputs, "__len__") or hasattr(inputs, "tocsr")):
+        kind = type(inputs).__name__
+        raise TypeError(f"Expected a list of inputs, an array or a frame, not a {kind}. Put a single input in a list.")
+    return inputs
 
 
 def quote(names: list[str], limit: int = 10) -> str:

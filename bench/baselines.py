@@ -1,7 +1,7 @@
-"""What Amend is measured against: rows straight into and out of a database, and `mlflow models serve`.
+"""The baselines of the service's benchmarks: direct reads and writes of a database, and `mlflow models serve`.
 
-Each writer and reader is what a careful programmer would write for one table and nothing else: no HTTP, no checks, no
-history. `Writer` and `Reader` are also what Amend's own contestants (contestants.py) implement.
+Each writer and reader is what a careful programmer would write for a single table, without HTTP, validation or history.
+The contestants of Amend (contestants.py) implement the same interfaces, `Writer` and `Reader`.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from tests.servers import conninfo, free_port
 
 FEATURES = 64
 READ_ROWS = 20_000
-"""Rows that a reader of SQLite fetches at once."""
+"""Number of rows that a reader of SQLite fetches at a time."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Labelled examples with ids that nobody has used before."""
+    """Labelled examples with unique ids."""
 
     ids: list[str]
     y: NDArray[np.int64]
@@ -44,7 +44,7 @@ class Batch:
 
 
 class Batches:
-    """As many fresh batches as are asked for."""
+    """Generates batches of examples with new ids."""
 
     def __init__(self, seed: int = 0) -> None:
         self.random = np.random.default_rng(seed)
@@ -58,7 +58,7 @@ class Batches:
 
 
 class Writer(Protocol):
-    """Somebody who stores batches. Only `write` is timed."""
+    """Stores batches. Only `write` is timed."""
 
     name: str
 
@@ -70,8 +70,8 @@ class Writer(Protocol):
 
 
 class Plain:
-    """A table for rows to be stored in without a service. `LEDGER` is the one that the service has, indexes and all:
-    the same bytes to the same place. The others lack what tells an example apart that is sent twice.
+    """A table that is written without the service. `LEDGER` is a copy of the service's own table, with all indexes. The
+    others lack the index that detects duplicates.
     """
 
     LEDGER, KEY, BARE = "plain, the ledger's table", "plain, key on id", "plain, no index"
@@ -95,7 +95,7 @@ class Plain:
 
 
 class PostgresWriter(Plain):
-    """One binary COPY and one commit a batch."""
+    """Uses one binary COPY and one commit per batch."""
 
     def __init__(self, url: str, name: str) -> None:
         super().__init__(name)
@@ -117,7 +117,7 @@ class PostgresWriter(Plain):
 
 
 class SqliteWriter(Plain):
-    """One executemany and one transaction a batch, as durable as Amend's own."""
+    """Uses one executemany and one transaction per batch, with the durability settings of Amend."""
 
     def __init__(self, path: Path, name: str) -> None:
         super().__init__(name)
@@ -141,7 +141,7 @@ class SqliteWriter(Plain):
 
 
 class Reader(Protocol):
-    """Somebody who reads every row of a table once, and says how many there were."""
+    """Reads every row of a table once and returns their number."""
 
     name: str
 
@@ -149,7 +149,7 @@ class Reader(Protocol):
 
 
 class PostgresReader:
-    """COPY TO STDOUT of the ledger's own table; bytes as they come, or parsed into Python rows."""
+    """Reads the ledger's table with COPY TO STDOUT, as raw bytes or parsed into Python rows."""
 
     def __init__(self, url: str, parsed: bool) -> None:
         self.name = "plain COPY, parsed rows" if parsed else "plain COPY, unread bytes"
@@ -167,7 +167,7 @@ class PostgresReader:
 
 
 class SqliteReader:
-    """A plain SELECT of the ledger's own table."""
+    """Reads the ledger's table with a plain SELECT."""
 
     name = "plain SELECT, Python rows"
 
@@ -186,14 +186,14 @@ class SqliteReader:
 
 @contextmanager
 def mlflow_serving(model: Any, folder: Path) -> Iterator[int]:
-    """`mlflow models serve` of a scikit-learn model; its port."""
+    """Run `mlflow models serve` with a scikit-learn model; yields its port."""
     os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
     import mlflow.sklearn
 
     mlflow.sklearn.save_model(model, folder / "model", pip_requirements=["scikit-learn"])
     port = free_port()
     command = ["-m", "mlflow", "models", "serve", "-m", "model", "--env-manager", "local", "--port", str(port)]
-    # mlflow looks for uvicorn on the PATH, where it is not when the virtual environment is not activated.
+    # MLflow looks for uvicorn on the PATH, which lacks it unless the virtual environment is activated.
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     with child([sys.executable, *command], folder, {**os.environ, "PATH": path}, port, "/ping"):
         yield port

@@ -1,4 +1,4 @@
-"""Amend's side of the benchmark of ingestion: examples over HTTP in each format, and a pass over the ledger."""
+"""Amend in the ingest benchmark: examples over HTTP in each format, and a pass over the ledger."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ CONTENT_TYPES = {
 
 
 MODEL = "all"
-"""What all formats write to, as the plain writers do: an index lets rows be added faster at its end, where the rows of
-the last model are.
+"""Name of the model that all formats write to. With several models, the rows of the last one would be faster to add,
+because they are at the end of the index.
 """
 
 
 class ServiceWriter:
-    """POST .../examples of the running service."""
+    """Sends examples to the running service."""
 
     def __init__(self, service: Service, name: str) -> None:
         self.name, self.service = name, service
@@ -45,7 +45,7 @@ class ServiceWriter:
 
 
 class ClientWriter:
-    """``Client.add_examples`` with an Arrow table, as users call it: encoding and httpx included."""
+    """Calls ``Client.add_examples`` with an Arrow table; the time includes encoding and httpx."""
 
     name = "Python client"
 
@@ -64,7 +64,7 @@ class ClientWriter:
 
 
 class LedgerReader:
-    """The pass that training and certificates make."""
+    """Reads the ledger with the pass that training and certificates use."""
 
     name = "Amend's pass, tensors"
 

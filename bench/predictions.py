@@ -24,14 +24,16 @@ from bench.wire import Connection, Service, amend, request
 
 DELTA = 5.0
 TARGET = 5.0
-"""Times the requests/s of mlflow."""
+"""Required ratio of requests/s to those of mlflow."""
 BODIES = 32
-"""Different requests, sent in turn."""
+"""Number of different requests, which are sent in turn."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """Requests of so many rows over so many connections; latencies in milliseconds, Amend's and mlflow's."""
+    """Result for one number of rows per request and of connections. Pairs are for Amend and mlflow; latencies are in
+    milliseconds.
+    """
 
     rows: int
     connections: int
@@ -43,7 +45,7 @@ class Figure:
 
 
 def predictions(rounds: int, seconds: float) -> Iterator[Figure]:
-    """Both servers, in turn, with single rows and with hundreds, over one and four connections."""
+    """Measure both servers alternately, with 1 and 100 rows per request, over one and four connections."""
     from sklearn.linear_model import LogisticRegression
 
     data = Batches().one(2_000)
@@ -67,15 +69,16 @@ def predictions(rounds: int, seconds: float) -> Iterator[Figure]:
 
 
 def record_champion(service: Service, name: str, x: np.ndarray, y: np.ndarray) -> None:
-    """What a worker does after training, without one."""
+    """Train a version and promote it, as a worker would."""
     from core.database import Database
     from core.kprior import Examples, train
     from core.ledger.digest import EMPTY, update_digest
     from core.models import catalog
+    from core.promotion.decision import promote
     from core.settings import Settings
     from core.tables.versions import VersionKind
-    from core.versions import history, promotion
-    from core.versions.store import Store
+    from core.versions import drafts
+    from core.versions.store import Store, folder_of
 
     os.environ.update(service.environment)
     settings = Settings()
@@ -85,12 +88,12 @@ def record_champion(service: Service, name: str, x: np.ndarray, y: np.ndarray) -
         examples = Examples(torch.arange(len(x)), torch.from_numpy(x), torch.from_numpy(y).double()[:, None])
         trained = train(model.spec, [examples])
         dataset = update_digest(settings.secret, EMPTY, [examples])
-        draft = history.VersionDraft(
+        draft = drafts.VersionDraft(
             trained.state, VersionKind.TRAINED, "retrain", model.head, dataset, trained.cost, {}
         )
-        stored = Store(settings.artifacts).put(history.folder_of(model.id), trained.state.to_bytes())
-        version = history.record(session, model, draft, stored)
-        promotion.promote(session, model, version, by="bench")
+        stored = Store(settings.artifacts).put(folder_of(model.id), trained.state.to_bytes())
+        version = drafts.record(session, model, draft, stored)
+        promote(session, model, version, by="bench")
     database.close()
 
 
@@ -100,7 +103,7 @@ def bodies(rows: int, count: int = BODIES) -> list[bytes]:
 
 
 def require_same_predictions(servers: list[tuple[int, str, str]]) -> None:
-    """The comparison means something only if both say the same."""
+    """Check that both servers make the same predictions; otherwise the comparison is meaningless."""
     answers: list[dict[str, Any]] = []
     for port, path, key in servers:
         connection = Connection(port)
@@ -127,7 +130,7 @@ def compare(servers: list[tuple[int, str, str]], rows: int, connections: int, ro
 
 
 def turn(port: int, requests: list[bytes], connections: int, seconds: float) -> list[float]:
-    """The time each request took."""
+    """Send requests for some seconds; returns the duration of each."""
 
     def lane(number: int) -> list[float]:
         connection, taken, i = Connection(port), [], number
@@ -146,7 +149,7 @@ def turn(port: int, requests: list[bytes], connections: int, seconds: float) -> 
 def predictions_table(figures: list[Figure]) -> Table:
     title = f"Predictions of a logistic model of {FEATURES} features: Amend | mlflow models serve"
     out = Table(title=title, title_justify="left")
-    for column in ("rows a request", "connections", "requests/s", "p50 ms", "p99 ms", "ratio", "target", "met"):
+    for column in ("rows per request", "connections", "requests/s", "p50 ms", "p99 ms", "ratio", "target", "met"):
         out.add_column(column, justify="right")
     for f in figures:
         pairs = [f"{a:,.0f} | {b:,.0f}" for a, b in [f.requests_per_second]]

@@ -35,6 +35,7 @@ STYLES = {
 """Colour, marker and label of methods that depend on the memory."""
 
 LINES = {
+    "nothing": ("tab:grey", "no update"),
     "warm refit": ("grey", "warm refit"),
     "ours, real rows": ("tab:red", "Amend, drawn rows"),
     "weight prior": ("tab:olive", "weight prior (Laplace)"),
@@ -91,7 +92,7 @@ def spread(values: list[float], digits: int) -> str:
 
 
 def passes_table(passes: list[Passes]) -> Table:
-    """Thousands of backward passes, median over seeds; runs that never got there count as the longest."""
+    """Thousands of backward passes, median over seeds; runs that never reached the level count as infinite."""
     out = Table(title="Thousands of backward passes (USPS MLP, 10 % memory, median over seeds)", title_justify="left")
     out.add_column("method")
     for level in (90, 97):
@@ -111,7 +112,7 @@ def passes_table(passes: list[Passes]) -> Table:
 
 
 def draw(figures: list[Figure], folder: Path) -> list[Path]:
-    """Accuracy against memory share, a panel a task (the paper's Figures 1 and 2); a file per data set."""
+    """Draw accuracy by memory size, one panel per task (the paper's Figures 1 and 2), in one file per data set."""
     import matplotlib
 
     matplotlib.use("Agg")

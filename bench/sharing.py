@@ -26,33 +26,33 @@ from core.tables.jobs import JobKind
 from tests import servers
 from tests.endurance.ray_cluster import RayCluster
 from tests.stack import Stack
-from worker.attempt import JobAttempt
 from worker.context import Context
+from worker.example_reading import Reading
 from worker.executors.base import Executor, InProcess
-from worker.reading import Reading
+from worker.job_attempt import JobAttempt
 
 ALLOWED = 1.1
-"""How many times the CPU seconds of one process a single task may take."""
+"""Largest accepted ratio of the CPU seconds of a single task to those of one process."""
 
 
 @dataclass(frozen=True)
 class Seconds:
-    """Of a pass for the loss, its gradient and its Hessian, with one thread in each process."""
+    """Duration of a pass for the loss, its gradient and its Hessian, with one thread per process."""
 
     wall: float
     cpu: float
-    """Of the worker and its tasks; the database's are not counted."""
+    """CPU seconds of the worker and its tasks, without the database."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Medians of passes that were made in turn, in process and on Ray: the noise of the machine is that of both."""
+    """Medians of passes in the worker's process and on Ray, which alternate so that noise affects both equally."""
 
     rows: int
     tasks: int
-    """At once."""
+    """Number of concurrent tasks."""
     first: float
-    """Seconds of the first pass on Ray: it waits for processes that load torch."""
+    """Seconds of the first pass on Ray, which waits for processes to load torch."""
     in_process: Seconds
     on_ray: Seconds
 
@@ -68,7 +68,7 @@ class Bench:
         self.model_id, self.spec, self.head = model.id, model.spec, model.head
 
     def compare(self, executor: Executor, tasks: int, processes: Callable[[], list[int]]) -> Comparison:
-        """Several passes of each kind, after a first one."""
+        """Make several passes of each kind, after a warm-up."""
         passes = [
             (self.run_pass(InProcess(), lambda: []), self.run_pass(executor, processes))
             for _ in range(1 + self.repeats)
@@ -87,6 +87,7 @@ class Bench:
             model_id=self.model_id,
             model="",
             request_id=None,
+            traceparent=None,
             run=lambda context, job_id: None,
         )
         data = passes.read_in_force(self.stack.database, self.model_id, self.spec, self.head)
@@ -111,7 +112,7 @@ def cpu_seconds(process: int) -> float:
 
 
 def run(rows: list[int], tasks: int, repeats: int, json: Path | None) -> None:
-    """On PostgreSQL; everything on this machine."""
+    """Run on PostgreSQL, with all parts on this machine."""
     console, found = Console(), []
     torch.set_num_threads(1)
     with TemporaryDirectory() as folder, servers.postgres() as postgres:
@@ -124,7 +125,7 @@ def run(rows: list[int], tasks: int, repeats: int, json: Path | None) -> None:
                 benches = [prepare(stack, client, count, repeats, console) for count in rows]
             cluster = RayCluster(stack.environment, nodes=1)
             os.environ.update(cluster.token)
-            from worker.executors.on_ray import OnRay
+            from worker.executors.ray_executor import OnRay
 
             settings = stack.settings.model_copy(update={"ray_address": cluster.address})
             for number in range(1, tasks + 1):

@@ -1,5 +1,5 @@
-"""From the response to a removal to the champion without the example, on the embedded default, beside a retrain; and
-the progress of a long training.
+"""Time from the response to a removal until the adapted champion serves, on the embedded default, compared with a
+retrain; and how often a long training reports progress.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ DIM = 64
 BATCH = 20_000
 MANUAL_POLICY = {"adapt": {"after_changes": None, "every": None}, "retrain": {"every": None}}
 CERTIFICATES = {"always": "by bound", "never": "none", "pass": "by a pass"}
-"""Values of policy.certify, and what they are called here. The pass is last: it moves the anchor."""
+"""Values of policy.certify, with their names in the table. The pass comes last because it moves the anchor."""
 SECONDS, SPEED_UP, LARGE = 0.3, 50.0, 1_000_000
-"""From the answer to the served champion, certified; and times faster than a retrain, at so many rows."""
+"""Targets: seconds from the response to the certified champion that serves; and the speed-up over a retrain, for models
+of at least so many rows."""
 BOOKKEEPING = 0.3
 MAX_SILENCE_SECONDS = 5.0
 """A long job must report progress at least this often."""
@@ -43,11 +44,11 @@ class Turnaround:
     rows: int
     certify: str
     total: list[float]
-    """From the 202 to a prediction by a champion without the example."""
+    """From the 202 response to a prediction by the champion without the example."""
     engine: list[float]
-    """Of it, the mathematics with the reading that it asked for."""
+    """Part of the total: computations of the engine, including the examples that it reads."""
     passes: int
-    """Over the examples, in all."""
+    """Total number of passes over the examples."""
     bound: float | None
     """The largest relative bound."""
     retrain: float
@@ -55,18 +56,18 @@ class Turnaround:
 
     @property
     def rest(self) -> list[float]:
-        """Celery and bookkeeping: messages, leases, files, evaluation, promotion, and waiting."""
+        """Everything else: messages, leases, files, evaluation, promotion, and waiting."""
         return [total - engine for total, engine in zip(self.total, self.engine, strict=True)]
 
     @property
     def speed_up(self) -> float:
-        """How many times as long a retrain takes."""
+        """Duration of a retrain divided by the median of the total."""
         return self.retrain / statistics.median(self.total)
 
 
 @dataclass(frozen=True)
 class Training:
-    """A long training, as somebody saw it who looked all the time."""
+    """Progress of a long training, polled ten times per second."""
 
     rows: int
     seconds: float
@@ -74,15 +75,15 @@ class Training:
 
 
 @contextmanager
-def embedded(folder: Path) -> Iterator[Stack]:
-    """Amend as it runs by default: SQLite, Valkey from a wheel, one worker."""
-    stack = Stack(folder)
-    # a user's machine: as many threads as the workers take for themselves
+def embedded(folder: Path, worker: str = "worker", database_url: str = "") -> Iterator[Stack]:
+    """Amend as it runs by default: SQLite, unless another database is given, Valkey from a wheel, one worker."""
+    stack = Stack(folder, database_url)
+    # as on a user's machine: workers choose their number of threads
     stack.environment.pop("OMP_NUM_THREADS")
     try:
         stack.add("worker.broker")
         stack.start()
-        stack.add("worker")
+        stack.add(worker)
         stack.add("worker.scheduler")
         stack.wait_until(stack.ready)
         yield stack
@@ -91,7 +92,7 @@ def embedded(folder: Path) -> Iterator[Stack]:
 
 
 def create_filled_model(client: httpx.Client, name: str, rows: int, each: int = 1, **spec: Any) -> None:
-    """A model with so many examples, `each` of them about one person."""
+    """Create a model with `rows` examples, `each` of them about one person."""
     body = {"name": name, "input": {"kind": "vector", "dim": DIM}, "target": {"kind": "binary"}, **spec}
     client.post("/v1/models", json=body).raise_for_status()
     rng = np.random.default_rng(0)
@@ -120,7 +121,7 @@ def wait_for_job(client: httpx.Client, job_id: str) -> dict[str, Any]:
 
 
 def turnarounds(client: httpx.Client, rows: int, count: int) -> Iterator[Turnaround]:
-    """One model with so many examples: a retrain, then removals with each kind of certificate."""
+    """Create a model, retrain it, and measure removals with each kind of certificate."""
     name = f"removals-{rows}"
     create_filled_model(client, name, rows, policy={**MANUAL_POLICY, "certify": "always"})
     wait_for_job(client, client.post(f"/v1/models/{name}/adaptations").raise_for_status().json()["id"])
@@ -149,7 +150,7 @@ def turnarounds(client: httpx.Client, rows: int, count: int) -> Iterator[Turnaro
 
 
 def long_training(client: httpx.Client, rows: int) -> Training:
-    """A retrain of a network, looked at all the time."""
+    """Retrain a network and poll its progress."""
     create_filled_model(client, "network", rows, architecture={"kind": "mlp", "hidden": [100]}, policy=MANUAL_POLICY)
     job = client.post("/v1/models/network/retrains").raise_for_status().json()
     start = last = time.perf_counter()
@@ -165,9 +166,9 @@ def long_training(client: httpx.Client, rows: int) -> Training:
 
 
 def table(figures: list[Turnaround]) -> Table:
-    title = f"From the answer to a removal to the served champion without it: GLM, P = {DIM + 1}, seconds"
+    title = f"Seconds from the response to a removal until the adapted champion serves: GLM, P = {DIM + 1}"
     out = Table(title=title, title_justify="left")
-    columns = ("examples", "certificate", "median", "worst", "engine", "the rest", "bound", "passes", "retrain")
+    columns = ("examples", "certificate", "median", "worst", "engine", "other", "bound", "passes", "retrain")
     for column in (*columns, "times faster"):
         out.add_column(column, justify="left" if column == "certificate" else "right")
     for f in figures:
@@ -180,13 +181,13 @@ def table(figures: list[Turnaround]) -> Table:
 
 
 def targets(figures: list[Turnaround]) -> list[Target]:
-    """Those of issue 14, of removals with a certificate by bound; and what bookkeeping may take."""
+    """Targets for removals with a certificate by bound, and for the time outside the engine."""
     out = []
     for f in (f for f in figures if f.certify == "always"):
         out.append(Target(f"median at {f.rows:,}", statistics.median(f.total), SECONDS))
         if f.rows >= LARGE:
             out.append(Target(f"times faster than a retrain at {f.rows:,}", f.speed_up, SPEED_UP, True))
-    out.append(Target("bookkeeping", max(statistics.median(f.rest) for f in figures), BOOKKEEPING))
+    out.append(Target("time outside the engine", max(statistics.median(f.rest) for f in figures), BOOKKEEPING))
     return out
 
 
@@ -205,11 +206,10 @@ def run(rows: list[int], count: int, json: Path | None) -> None:
         for words, reached in (("met", True), ("NOT met", False)):
             if found := [str(target) for target in wanted if target.met is reached]:
                 console.print(f"{words}: {'; '.join(found)}", markup=False, highlight=False)
-        console.print("the progress of a network's training ...")
+        console.print("Training a network ...")
         training = long_training(client, min(rows))
-    words = (
-        f"MLP 100, N = {training.rows:,}: {training.seconds:.0f} s, {training.longest_still:.1f} s without news at most"
-    )
+    longest = f"{training.longest_still:.1f} s at most without progress"
+    words = f"MLP 100, N = {training.rows:,}: {training.seconds:.0f} s, {longest}"
     met = "met" if training.longest_still <= MAX_SILENCE_SECONDS else "NOT met"
     console.print(f"{words} (target {MAX_SILENCE_SECONDS:g}: {met})")
     if json is not None:

@@ -1,4 +1,4 @@
-"""Predictions that say how sure they are, and the same without: requests/s of one service, in turn."""
+"""Requests/s of predictions with uncertainty, compared with predictions without it, measured alternately."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bench.predictions import bodies, record_champion, turn
 from bench.wire import amend, request
 
 TARGET = 0.5
-"""Of the requests/s without."""
+"""Required share of the requests/s without uncertainty."""
 MODELS: dict[str, dict[str, Any]] = {
     "linear": {},
     "kernel-256": {"architecture": {"kind": "kernel", "features": 256, "lengthscale": FEATURES**0.5}},
@@ -30,7 +30,7 @@ MODELS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Figure:
-    """Requests/s of so many rows each, with and without."""
+    """Requests/s for one number of rows per request, with and without uncertainty."""
 
     model: str
     rows: int
@@ -40,7 +40,7 @@ class Figure:
 
 
 def uncertainty(rounds: int, seconds: float) -> Iterator[Figure]:
-    """Each model, with single rows and with a hundred."""
+    """Measure each model with 1 and 100 rows per request."""
     data = Batches().one(2_000)
     noisy = (data.x[:, 0] + Batches(seed=1).one(2_000).x[:, 0] > 0).astype(np.int64)
     with TemporaryDirectory() as folder, amend(Path(folder) / "home") as service:
@@ -63,7 +63,7 @@ def uncertainty(rounds: int, seconds: float) -> Iterator[Figure]:
 
 
 def uncertainty_table(figures: list[Figure]) -> Table:
-    title = f"Predictions of yes/no from {FEATURES} numbers: with std and interval | without"
+    title = f"Requests/s of a binary model with {FEATURES} features: with std and interval | without"
     out = Table(title=title, title_justify="left")
     for column in ("model", "rows a request", "requests/s", "ratio", "target", "met"):
         out.add_column(column, justify="left" if column == "model" else "right")

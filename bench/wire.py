@@ -1,4 +1,4 @@
-"""What the benchmarks of the running service share: child processes, and a client that costs next to nothing.
+"""Child processes and a cheap HTTP client for the benchmarks of a running service.
 
 The client shares the machine with the server it measures, so it sends requests that were built beforehand over
 keep-alive sockets and reads no more of an answer than it must.
@@ -35,7 +35,7 @@ class Connection:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def send(self, request: bytes) -> bytes:
-        """The body of the answer; RuntimeError unless it is a 2xx."""
+        """The body of the response. Raises RuntimeError unless the status is 2xx."""
         self.socket.sendall(request)
         data = self.receive()
         while (end := data.find(b"\r\n\r\n")) < 0:
@@ -78,6 +78,8 @@ class Service:
     port: int
     key: str
     environment: Mapping[str, str]
+    process: int
+    """Its id."""
 
     def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         connection = Connection(self.port)
@@ -88,7 +90,7 @@ class Service:
 
 @contextmanager
 def amend(home: Path, database: str = "", processes: int = 1) -> Iterator[Service]:
-    """Amend as a newcomer starts it; without a database it is SQLite in the home folder."""
+    """Run the service with default settings; without a database URL, on SQLite in the home folder."""
     port = free_port()
     settings = {"AMEND_HOME": str(home), "AMEND_DATABASE_URL": database, "AMEND_PORT": str(port)}
     settings["AMEND_PROCESSES"] = str(processes)
@@ -97,13 +99,13 @@ def amend(home: Path, database: str = "", processes: int = 1) -> Iterator[Servic
     home.mkdir(parents=True, exist_ok=True)
     python = [sys.executable, "-P", "-m"]
     subprocess.run([*python, "migrations"], env=environment, cwd=home, check=True, stdout=subprocess.DEVNULL)
-    with child([*python, "service"], home, environment, port, "/healthz"):
-        yield Service(port, (home / "admin.key").read_text().strip(), settings)
+    with child([*python, "service"], home, environment, port, "/healthz") as process:
+        yield Service(port, (home / "admin.key").read_text().strip(), settings, process)
 
 
 @contextmanager
-def child(command: list[str], folder: Path, environment: Mapping[str, str], port: int, path: str) -> Iterator[None]:
-    """Run a server until the block ends; wait until a GET of the path is answered with success."""
+def child(command: list[str], folder: Path, environment: Mapping[str, str], port: int, path: str) -> Iterator[int]:
+    """Run a server until the block ends; returns its id. The block starts once a GET request of the path succeeds."""
     log = folder / "server.log"
     with log.open("wb") as file:
         process = subprocess.Popen(
@@ -122,13 +124,13 @@ def child(command: list[str], folder: Path, environment: Mapping[str, str], port
             if process.poll() is not None or time.monotonic() > end:
                 raise RuntimeError(f"{' '.join(command)} did not start:\n{log.read_text()}")
             time.sleep(0.1)
-        yield
+        yield process.pid
     finally:
         stop(process)
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """End a process and what it started."""
+    """Stop a process and its children."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGTERM)
         try:

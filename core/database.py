@@ -5,7 +5,7 @@ Every write is one transaction that the caller opens with `Database.write()`; no
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -94,6 +94,14 @@ def rows_changed(session: Session, statement: sa.Update | sa.Delete) -> int:
     return int(result.rowcount)
 
 
+def measure_size(session: Session) -> int:
+    """Size of the database in bytes, with its indexes and free pages."""
+    if session.get_bind().dialect.name == "sqlite":
+        pages, size = (session.scalar(sa.text(f"PRAGMA {name}")) for name in ("page_count", "page_size"))
+        return int(pages) * int(size)
+    return int(session.scalar(sa.text("SELECT pg_database_size(current_database())")) or 0)
+
+
 def dialect_insert(session: Session, table: type[Base]) -> sqlite.Insert | postgresql.Insert:
     """An INSERT of the session's dialect, which supports ON CONFLICT."""
     if session.get_bind().dialect.name == "sqlite":
@@ -106,11 +114,20 @@ def release_locks_early(session: Session) -> None:
     session.info["release_locks_early"] = True
 
 
+def run_before_commit(session: Session, act: Callable[[Session], object]) -> None:
+    """Have a function called once at the end of the session's transaction, before the commit."""
+    waiting = session.info.setdefault("before_commit", [])
+    if act not in waiting:
+        waiting.append(act)
+
+
 class Database:
     """An engine with sessions for reading and for writing."""
 
     def __init__(self, settings: Settings) -> None:
         url = parse_url(settings.database)
+        self._info = {"settings": settings}
+        """What every session carries: some steps in the middle of a transaction depend on settings."""
         self.sqlite = url.get_backend_name() == "sqlite"
         if not self.sqlite and not url.password:
             url = url.set(password=settings.database_password.get_secret_value() or None)
@@ -152,17 +169,22 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[Session]:
         """A session for reading committed data."""
-        with translate_database_errors(), Session(self.engine, autoflush=False) as session:
+        with translate_database_errors(), self._open(self.engine, autoflush=False) as session:
             yield session
 
     @contextmanager
     def write(self) -> Iterator[Session]:
         """A session in one transaction, which is committed at the end and rolled back by any exception."""
-        with translate_database_errors(), self._write_slot(), Session(self._writing) as session, session.begin():
+        with translate_database_errors(), self._write_slot(), self._open(self._writing) as session, session.begin():
             yield session
+            for act in session.info.pop("before_commit", []):
+                act(session)
             if session.info.get("release_locks_early") and not self.sqlite:
                 session.flush()
                 session.connection().exec_driver_sql(EARLY_COMMIT)
+
+    def _open(self, engine: sa.Engine, **options: Any) -> Session:
+        return Session(engine, info=dict(self._info), **options)
 
     @contextmanager
     def connect(self) -> Iterator[sa.Connection]:

@@ -65,12 +65,12 @@ class Unsupported(AmendError):
 
 
 class TooMany(AmendError):
-    """More requests than the key's rate limit allows."""
+    """More than the key's rate limit or quota allows."""
 
-    def __init__(self, code: str, detail: str, seconds: int) -> None:
+    def __init__(self, code: str, detail: str, seconds: int | None = None) -> None:
         super().__init__(code, detail)
         self.seconds = seconds
-        """Seconds until the next request is allowed."""
+        """Seconds until the request is allowed; None if waiting does not help."""
 
 
 class Unavailable(AmendError):

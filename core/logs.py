@@ -59,7 +59,7 @@ def without_values(_logger: Any, _method: str, event: MutableMapping[str, Any]) 
     return event
 
 
-TRUSTED_LOGGERS = ("uvicorn.error", "celery", "kombu", "alembic")
+TRUSTED_LOGGERS = ("uvicorn.error", "celery", "kombu", "multiprocessing", "alembic")
 """Libraries whose log messages contain no data of requests."""
 
 

@@ -26,6 +26,13 @@ def acquire(database: Database, name: str, owner: str, seconds: float) -> bool:
     return True
 
 
+def is_held(database: Database, name: str) -> bool:
+    """Whether anybody holds a mutex."""
+    with database.read() as session:
+        mutex = session.get(Mutex, name)
+        return mutex is not None and mutex.expires_at > now()
+
+
 def release(database: Database, name: str, owner: str) -> None:
     """Release a mutex before it expires, if it is still the owner's."""
     with database.write() as session:

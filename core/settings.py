@@ -7,20 +7,24 @@ import re
 import secrets
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from datetime import timedelta
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Self
 from urllib.parse import quote
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from core.errors import Invalid
+from core.roles import parse_roles
 
 MAX_SOCKET_PATH_BYTES = 100
 """Length of a Unix socket's path that every system accepts."""
 SECRETS_FOLDER = Path(os.environ.get("AMEND_SECRETS", "/run/secrets"))
 """Folder of secrets that are given as files. Container engines use /run/secrets."""
+DAYS = "^[1-9][0-9]{0,4}d$"
 OTHER_VARIABLES = ("SECRETS", "URL", "KEY", "MLFLOW_PORT")
 """Variables AMEND_... that are not fields of Settings: the folder of secrets, and those of the `amend` command."""
 
@@ -55,7 +59,34 @@ class Settings(BaseSettings):
     secret_key: SecretStr = Field(
         SecretStr(""), description="Key of the subject hashes. Empty: a file in the home folder."
     )
+    signing_key_file: str = Field(
+        "", description="Ed25519 key (PEM) that signs the register of erasures. Empty: a file in the home folder."
+    )
+    signing_key_previous_file: str = Field(
+        "", description="Key that `signing_key_file` replaces, or `lost` if it no longer exists. Empty: none."
+    )
     admin_key: SecretStr = Field(SecretStr(""), description="First admin key. Empty: generated and written to a file.")
+
+    oidc_issuer: str = Field(
+        "", description="URL of the OpenID Connect provider at which people sign in. Empty: API keys only."
+    )
+    oidc_client_id: str = Field("", description="Id of Amend as a client of the provider.")
+    oidc_client_secret: SecretStr = Field(SecretStr(""), description="Secret of the client. Empty: a public client.")
+    oidc_audience: str = Field(
+        "", description="Audience of access tokens that the REST API accepts. Empty: only the client id."
+    )
+    oidc_groups: str = Field(
+        "groups", description="Claim that lists a person's groups; dots for nested claims, such as realm_access.roles."
+    )
+    oidc_roles: str = Field(
+        "",
+        description="Comma-separated GROUP=ROLE, with the roles viewer, data_scientist, privacy_officer, approver and"
+        " admin. People without a role are refused.",
+    )
+    oidc_scopes: str = Field("openid profile email groups", description="Scopes that Amend asks the provider for.")
+    public_url: str = Field(
+        "", description="URL of this service for browsers, if a proxy changes it. Empty: as the request says."
+    )
 
     host: str = "127.0.0.1"
     port: int = Field(8000, ge=0, le=65535)
@@ -75,6 +106,13 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(64 * 2**20, ge=1024)
     max_batch: int = Field(100_000, ge=1, description="Maximum number of examples, ids or inputs in one request.")
     max_parameters: int = Field(50_000_000, ge=1, description="Maximum number of weights of a model.")
+    encoder_max_bytes: int = Field(512 * 2**20, ge=1024, description="Size limit of an uploaded encoder, in bytes.")
+    encoder_memory: int = Field(
+        4 * 2**30, ge=2**30, description="Address space of the process that runs an ONNX encoder, in bytes."
+    )
+    encoder_timeout: float = Field(
+        30.0, gt=0, description="Seconds that an ONNX encoder may take to load, or to encode up to 256 inputs."
+    )
     max_wait: float = Field(60.0, ge=0, description="Maximum duration of a long poll, in seconds.")
     max_connections: int = Field(
         1000, ge=1, description="Open connections of one process; further connections get a 503."
@@ -99,6 +137,57 @@ class Settings(BaseSettings):
     )
     private_webhooks: bool = Field(False, description="Allow webhooks to private and loopback addresses.")
     erasure_hold: bool = Field(False, description="Hold erasure requests for approval unless a request says otherwise.")
+    erasure_approval: str = Field(
+        "",
+        pattern="^(second)?$",
+        description="second: hold every erasure request until somebody approves it with another key than it was filed"
+        " with. Empty: as `erasure_hold` says.",
+    )
+    controller: str = Field(
+        "", description="Name and address of the controller on letters to people; semicolons separate the lines."
+    )
+    controller_contact: str = Field(
+        "", description="How people reach the controller or its data protection officer; semicolons separate the lines."
+    )
+    supervisory_authority: str = Field(
+        "", description="Authority that people can complain to; semicolons separate the lines."
+    )
+    privacy_notice_url: str = Field(
+        "", description="URL of the privacy notice that access reports refer to for purposes and legal bases."
+    )
+    returning_subjects: str = Field(
+        "quarantine",
+        pattern="^(accept|quarantine|refuse)$",
+        description="What happens to new examples of a person whose data was erased.",
+    )
+    returning_retention: str = Field(
+        "365d",
+        pattern=DAYS,
+        description="Time after an erasure for which new examples of the person are recognised, in days.",
+    )
+    audit_retention: str = Field(
+        "730d", pattern=DAYS, description="Time for which entries of the audit log are kept, in days."
+    )
+    backup_retention: str = Field(
+        "35d",
+        pattern=DAYS,
+        description="Age of the oldest backup that may be restored, in days. For as long, the store keeps a record of"
+        " what a restore must not undo.",
+    )
+    trusted_proxies: str = Field(
+        "",
+        description="Comma-separated addresses or networks of proxies whose X-Forwarded-For header gives the address of"
+        " the client in the audit log. Empty: the address of the connection.",
+    )
+
+    register_retention: str = Field(
+        "1095d",
+        pattern="^([1-9][0-9]{0,4}d)?$",
+        description="Days for which the register of erasures keeps its records. Empty: for ever.",
+    )
+    tsa_url: str = Field(
+        "", description="URL of an RFC 3161 authority that time-stamps the heads of the register. Empty: none."
+    )
 
     queues: str = Field("", description="Comma-separated queues that a worker serves. Empty: all.")
     worker_processes: int = Field(2, ge=1, le=256, description="Concurrent jobs of one worker; use one per GPU.")
@@ -138,6 +227,26 @@ class Settings(BaseSettings):
             raise ValueError("expected redis://HOST:PORT/NUMBER, rediss://... or redis+socket:///PATH")
         return url
 
+    @field_validator("oidc_issuer", "public_url")
+    @classmethod
+    def is_confidential(cls, url: str) -> str:
+        if url and not re.match(r"https://[^/\s]|http://(localhost|127\.0\.0\.1|\[::1\])(:\d+)?(/|$)", url):
+            raise ValueError("expected https://HOST (http only for this machine)")
+        return url.rstrip("/")
+
+    @field_validator("oidc_roles")
+    @classmethod
+    def are_roles(cls, text: str) -> str:
+        parse_roles(text)
+        return text
+
+    @model_validator(mode="after")
+    def has_client(self) -> Self:
+        missing = [name for name in ("oidc_client_id", "oidc_roles") if self.oidc_issuer and not getattr(self, name)]
+        if missing:
+            raise ValueError(" and ".join(f"AMEND_{name.upper()}" for name in missing) + " must be set with an issuer")
+        return self
+
     @field_validator("cors_origins")
     @classmethod
     def are_origins(cls, origins: str) -> str:
@@ -161,6 +270,11 @@ class Settings(BaseSettings):
     @property
     def artifacts(self) -> str:
         return self.artifacts_url or str(self.folder / "artifacts")
+
+    @property
+    def record_lifetime(self) -> timedelta | None:
+        """How long records of the register are kept; None: for ever."""
+        return timedelta(days=int(self.register_retention[:-1])) if self.register_retention else None
 
     @property
     def queue_names(self) -> list[str]:
@@ -193,6 +307,23 @@ class Settings(BaseSettings):
     def secret(self) -> bytes:
         """The key of all keyed hashes. Without it no stored subject can be found."""
         return self.secret_key.get_secret_value().encode() or load_or_create_secret(self.folder / "secret.key").encode()
+
+
+def parse_days(text: str) -> timedelta:
+    """
+    >>> parse_days("30d")
+    datetime.timedelta(days=30)
+    """
+    return timedelta(days=int(text.removesuffix("d")))
+
+
+def split_lines(text: str) -> list[str]:
+    """Split a setting of several lines.
+
+    >>> split_lines("Example Ltd; 1 Main Street")
+    ['Example Ltd', '1 Main Street']
+    """
+    return [line.strip() for line in text.split(";") if line.strip()]
 
 
 def split_list(text: str) -> list[str]:
@@ -241,13 +372,13 @@ def describe_unknown(variables: Iterable[str]) -> list[str]:
     return warnings
 
 
-def load_or_create_secret(path: Path) -> str:
+def load_or_create_secret(path: Path, create: Callable[[], str] = lambda: secrets.token_urlsafe(32)) -> str:
     """Read the secret in a file that only its owner can read; creates it if the file does not exist."""
     new = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
     try:
         return path.read_text().strip()
     except FileNotFoundError:
-        write_private(new, secrets.token_urlsafe(32))
+        write_private(new, create().strip())
     try:
         os.link(new, path)  # unlike a rename, this fails if another process was first
     except FileExistsError:

@@ -2,12 +2,11 @@
 
 from typing import Any, NamedTuple
 
-import sqlalchemy as sa
 from sqlalchemy import delete, update
 from sqlalchemy.orm import Session
 
 from core.clock import now
-from core.database import Database
+from core.database import Database, measure_size
 from core.errors import Unavailable
 from core.tables.bookkeeping import Metadata
 
@@ -37,7 +36,8 @@ def vacuum(database: Database, rewrite: bool = True) -> Vacuumed:
         # the driver's own connection, because these statements cannot run inside a transaction
         driver: Any = connection.connection.driver_connection
         if database.sqlite:
-            rewrite = rewrite and size_of(database) <= MAX_REWRITE_BYTES
+            with database.read() as session:
+                rewrite = rewrite and measure_size(session) <= MAX_REWRITE_BYTES
             return Vacuumed(rewrite, vacuum_file(database, driver, rewrite))
         driver.autocommit = True
         try:
@@ -62,15 +62,8 @@ def vacuum_file(database: Database, driver: Any, rewrite: bool) -> bool:
         driver.execute(f"PRAGMA busy_timeout = {timeout}")
 
 
-def size_of(database: Database) -> int:
-    """Size of an SQLite file in bytes."""
-    with database.read() as session:
-        pages = [session.scalar(sa.text(f"PRAGMA {name}")) or 0 for name in ("page_count", "page_size")]
-    return int(pages[0] * pages[1])
-
-
 def mark_vacuum_due(session: Session) -> None:
-    """Have the database vacuumed after this transaction commits, by this process or by the next tick."""
+    """Have the scheduler vacuum the database after this transaction commits."""
     session.merge(Metadata(name=VACUUM_DUE, value=now().isoformat().encode()))
 
 
@@ -78,13 +71,26 @@ def vacuum_if_due(database: Database) -> None:
     """Vacuum the database if that is due."""
     with database.read() as session:
         mark = session.get(Metadata, VACUUM_DUE)
+    if mark is not None:
+        vacuum_marked(database, mark, rewrite=not mark.value.endswith(REWRITTEN_SUFFIX))
+
+
+def vacuum_now(database: Database) -> Vacuumed:
+    """Vacuum the database, whether or not that is due."""
+    with database.read() as session:
+        mark = session.get(Metadata, VACUUM_DUE)
+    return vacuum_marked(database, mark)
+
+
+def vacuum_marked(database: Database, mark: Metadata | None, rewrite: bool = True) -> Vacuumed:
+    """Vacuum the database, and delete the mark, unless another transaction has set it again meanwhile."""
+    done = vacuum(database, rewrite)
     if mark is None:
-        return
-    done = vacuum(database, rewrite=not mark.value.endswith(REWRITTEN_SUFFIX)).log_emptied
+        return done
     with database.write() as session:
-        # another transaction may have set the mark again meanwhile
         ours = (Metadata.name == VACUUM_DUE, Metadata.value == mark.value)
-        if done:
+        if done.log_emptied:
             session.execute(delete(Metadata).where(*ours))
         elif not mark.value.endswith(REWRITTEN_SUFFIX):
             session.execute(update(Metadata).where(*ours).values(value=mark.value + REWRITTEN_SUFFIX))
+    return done

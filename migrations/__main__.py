@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from core.database import Database
 from core.errors import AmendError, Invalid
-from core.keys import keyring, queries
+from core.keys import api_keys, queries
 from core.metadata import secret_matches
 from core.settings import Settings, from_environment, write_private
 from core.tables.keys import Scope
@@ -47,16 +47,16 @@ def ensure_admin_key(session: Session, settings: Settings) -> str:
     """Make sure that AMEND_ADMIN_KEY, if set, or else any admin key exists; returns a description of it."""
     given, path = settings.admin_key.get_secret_value(), settings.folder / "admin.key"
     if given:
-        if keyring.check(session, given):
+        if api_keys.check(session, given):
             return "AMEND_ADMIN_KEY"
         try:
-            keyring.add(session, given, "AMEND_ADMIN_KEY", [Scope.ADMIN], None)
+            api_keys.add(session, given, "AMEND_ADMIN_KEY", [Scope.ADMIN], None)
         except IntegrityError:
             raise Invalid("key_revoked", "AMEND_ADMIN_KEY was revoked. Set another key.") from None
         return "AMEND_ADMIN_KEY"
     if queries.has_admin(session):
         return "exists already (if it is lost, set a new one as AMEND_ADMIN_KEY)"
-    _, text = keyring.issue(session, "first admin", [Scope.ADMIN], None)
+    _, text = api_keys.issue(session, "first admin", [Scope.ADMIN], None)
     write_private(path, text)
     return f"written to {path}"
 

@@ -9,9 +9,9 @@ import uvicorn
 
 from core.errors import AmendError
 from core.metadata import secret_matches, subjects_match
-from core.settings import from_environment
+from core.settings import from_environment, split_list
 from core.versions import store_identity
-from core.versions.orphans import sweep
+from core.versions.orphan_files import sweep
 from core.versions.store import Store
 from migrations.runner import open_database
 
@@ -45,8 +45,9 @@ def main() -> None:
         log_config=None,
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # nothing here uses the address of the client
-        http="service.http.protocol:LimitedProtocol",
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=split_list(settings.trusted_proxies),
+        http="service.http.connection_limits:LimitedProtocol",
         ws="none",
         timeout_graceful_shutdown=10,
     )

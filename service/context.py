@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Hashable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Generic, TypeVar
@@ -10,15 +11,19 @@ from typing import Annotated, Any, Generic, TypeVar
 from fastapi import Depends, Request
 
 from core.database import Database
+from core.encoders.loaded_encoders import FrozenEncoders
+from core.erasure.receipts import write_files
 from core.errors import NotFound, Unavailable
 from core.kprior.model.spec import Spec
 from core.models.policy import HoldoutPolicy
 from core.settings import Settings
+from core.suppressions import Screen
 from core.versions import store_identity
-from core.versions.remembered import MemorySummary
+from core.versions.memory_summary import MemorySummary
 from core.versions.store import Store
+from service.http.identity_provider import IdentityProvider
 from service.http.rate_limit import RateLimit
-from service.outbox_sender import OutboxSender
+from service.outbox_thread import OutboxSender
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -78,12 +83,17 @@ class Context:
         """The process is shutting down: long polls must return now."""
         self.database = Database(settings)
         self.store = Store(settings.artifacts)
+        self.encoders = FrozenEncoders(self.store, settings)
         self.outbox_sender = OutboxSender(self.database, settings.broker)
-        self.rate_limit = RateLimit(settings.rate_limit / settings.processes)
+        self.screen = Screen(settings)
+        self.identity_provider = IdentityProvider(settings) if settings.oidc_issuer else None
+        self.rate_limit = RateLimit(settings.rate_limit, settings.processes)
         self.callers: TtlCache[bytes, Any] = TtlCache(settings.cache_seconds)
         self.models: TtlCache[str, CachedModel] = TtlCache(settings.cache_seconds)
         self.memories: TtlCache[str, MemorySummary] = TtlCache(3600)
         """By the hash of the version's file, so that a value never changes."""
+        self.analysed: TtlCache[Any, Any] = TtlCache(30.0, size=2)
+        """Models that were analysed lately, with the sample of their holdout."""
         self.version_keys: TtlCache[Any, Any] = TtlCache(settings.cache_seconds)
         self.database_metrics: TtlCache[str, bytes] = TtlCache(settings.cache_seconds)
 
@@ -100,7 +110,13 @@ class Context:
             message = "The version's file is missing from the store: wrong store, or the version was just purged."
             raise Unavailable("version_missing", message) from error
 
+    def write_register_files(self) -> None:
+        """Write the files of new leaves of the register, unless the store is down: the next tick repeats it."""
+        with suppress(Unavailable):
+            write_files(self.database, self.store)
+
     def close(self) -> None:
+        self.encoders.close()
         self.outbox_sender.close()
         self.database.close()
 

@@ -9,12 +9,13 @@ import anyio
 import httpx
 import redis
 from fastapi import APIRouter
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from starlette.responses import JSONResponse, Response
 
 from core.clock import now
 from core.errors import Unavailable
 from core.jobs.queries import last_heartbeat
+from core.register.lag import require_current
 from core.tracking import publisher
 from core.versions import store_identity
 from service.context import Context, ContextDep
@@ -23,6 +24,7 @@ from service.http.routes import CheckedRoute
 router = APIRouter(tags=["Operations"], route_class=CheckedRoute)
 
 OK = "OK"
+COMPONENTS = ("database", "store", "receipts", "broker", "worker", "mlflow")
 PROBE_SECONDS = 2.0
 """Time limit for a component to respond."""
 PROBE_THREADS = anyio.CapacityLimiter(20)
@@ -48,6 +50,9 @@ class Readiness(BaseModel):
     status: Literal["ready", "degraded", "down"]
     database: ComponentStatus
     store: ComponentStatus
+    receipts: ComponentStatus = Field(
+        description="Not OK with the detail `receipts_behind` after a restore, until `amend erasures replay` was run."
+    )
     broker: ComponentStatus
     worker: ComponentStatus
     mlflow: ComponentStatus
@@ -64,6 +69,18 @@ def check_store(context: Context) -> str:
     except Unavailable as error:
         if error.code == store_identity.FOREIGN:
             raise LookupError(error.detail) from None
+        raise
+    return OK
+
+
+def check_receipts(context: Context) -> str:
+    """Check that the database is not older than the store, as after a restore from a backup."""
+    try:
+        with context.database.read() as session:
+            require_current(session, context.store)
+    except Unavailable as error:
+        if error.code.startswith("receipts_"):
+            raise LookupError(f"{error.code}: {error.detail}") from None
         raise
     return OK
 
@@ -123,16 +140,16 @@ async def health() -> Health:
 @router.head("/readyz", include_in_schema=False)
 @router.get("/readyz", response_model=Readiness, responses={503: {"model": Readiness, "description": "Not ready"}})
 async def readiness(context: ContextDep) -> Response:
-    """Check the database, the store, the broker, the workers and MLflow."""
+    """Check the database, the store, the receipts, the broker, the workers and MLflow."""
     result = await check_components(context)
     return JSONResponse(result.model_dump(), 503 if result.status == "down" else 200)
 
 
 async def check_components(context: Context) -> Readiness:
     """Check all components concurrently."""
-    checks = (check_database, check_store, check_broker, check_worker, check_mlflow)
+    checks = (check_database, check_store, check_receipts, check_broker, check_worker, check_mlflow)
     results = await asyncio.gather(*(check_component(check, context) for check in checks))
-    components = dict(zip(("database", "store", "broker", "worker", "mlflow"), results, strict=True))
+    components = dict(zip(COMPONENTS, results, strict=True))
     # Without MLflow only its dashboards are out of date: no reason for a load balancer to remove this process.
     down = not all(component.ok for name, component in components.items() if name != "mlflow")
     status = "down" if down else "ready" if components["mlflow"].ok else "degraded"

@@ -11,18 +11,22 @@ import numpy as np
 import pyarrow as pa
 from fastapi import APIRouter, Request
 from numpy.typing import NDArray
+from pydantic import Field
 from sqlalchemy.orm import Session
 from starlette.responses import Response
 
+from core.audit.entries import About
 from core.errors import Invalid, Malformed, NotFound, Unsupported
 from core.ledger.additions import LayoutChanged
 from core.ledger.labels import add_labels as add_to_ledger
 from core.models import catalog
-from service import counters
+from core.models.field_types import is_zero
+from core.tables.audit import Action
+from service import prometheus_counters
 from service.context import CachedModel, ContextDep
 from service.examples.endpoints import with_cached_model
 from service.examples.formats import FORMATS, JSON
-from service.examples.objects import decode_or_refuse
+from service.examples.json_objects import decode_or_refuse
 from service.examples.readers import RowReader, check_ids, check_text
 from service.examples.tables import check_csv, open_arrow, open_parquet, parse_csv, read_ids
 from service.http.auth import Ingester
@@ -45,7 +49,10 @@ LABEL = {
     "additionalProperties": False,
     "properties": {
         "id": {"type": "string", "minLength": 1, "maxLength": 200, "description": "Id of an example without a label."},
-        "y": {"type": ["integer", "number", "string", "boolean"]},
+        "y": {
+            "type": ["integer", "number", "string", "boolean", "array"],
+            "items": {"type": ["integer", "string", "boolean"]},
+        },
     },
 }
 LINES = '{"id": "w3", "y": 1}\n{"id": "w4", "y": 0}\n'
@@ -79,6 +86,9 @@ class LabelledResponse(ResponseModel):
     """Ids of which the model has no example, neither with nor without a label."""
     duplicates: int = 0
     """Number of labels that their examples already had."""
+    quarantined: int = Field(0, exclude_if=is_zero)
+    """Number of stored labels whose examples are in quarantine, because they are about people whose data was erased;
+    missing if zero."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +101,7 @@ class Labels:
 
 class Label(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     id: str
-    y: bool | int | float | str | None
+    y: bool | int | float | str | list[bool | int | float | str] | None
 
 
 class Body(msgspec.Struct, forbid_unknown_fields=True):
@@ -157,7 +167,7 @@ class LabelReader(RowReader):
             check_text(names, "id", "id_invalid", FIELD)
             raise
         check_ids(ids, FIELD)
-        return Labels(ids, Targets(self.spec["target"]).from_json([label.y for label in labels], FIELD))
+        return Labels(ids, Targets.of(self.spec).from_json([label.y for label in labels], FIELD))
 
     def from_csv(self, body: bytes) -> Labels:
         check_csv(self, body)
@@ -170,7 +180,7 @@ class LabelReader(RowReader):
         self.check_size(table.num_rows)
         ids = read_ids(table, FIELD)
         check_ids(ids, FIELD)
-        return Labels(ids, Targets(self.spec["target"]).from_column(table.column("y"), FIELD))
+        return Labels(ids, Targets.of(self.spec).from_column(table.column("y"), FIELD))
 
     def read(self, content_type: str, body: bytes) -> Labels:
         """The labels of a body, according to its content type."""
@@ -208,10 +218,10 @@ async def add_labels(request: Request, name: Name, caller: Ingester, context: Co
                 raise NotFound("model_not_found", "The model does not exist.")
             if model.layout_position != cached.layout_position:
                 raise LayoutChanged
-            stored = add_to_ledger(session, model, labels.ids.to_pylist(), labels.y)
-            counters.EXAMPLES.labels("labelled").inc(stored.accepted)
+            stored = add_to_ledger(session, model, labels.ids.to_pylist(), labels.y, context.screen)
+            prometheus_counters.EXAMPLES.labels("labelled").inc(stored.accepted)
             return LabelledResponse(**vars(stored))
 
-        return write(caller.credential, 200, store)
+        return write(caller, 200, store, Action.LABELS_ADDED, About(name))
 
     return await run_for_body(body, lambda: with_cached_model(name, caller, context, act))

@@ -9,8 +9,10 @@ from fastapi import APIRouter, Query
 from pydantic import ConfigDict, Field
 
 from core.models import catalog
+from core.models.policy import policy_of
+from core.quality.quality_report import WindowGroup, group
 from core.quality.queries import list_windows
-from core.quality.report import WindowGroup, group
+from core.quality.scored_rows import Metric
 from service.context import ContextDep
 from service.http.auth import Reader
 from service.http.pagination import After, Limit, Page, page_of, parse_cursor
@@ -29,6 +31,18 @@ WindowKind = Annotated[
 
 Contestant = dict[str, int | float | None]
 """`version`, and the metrics on the examples of a window; a name that ends in `_se` is a standard error."""
+
+
+class SegmentMetricsResponse(ResponseModel):
+    """Examples of a window with the same value of a column."""
+
+    column: str
+    value: str
+    """The value; `(missing)` and `(other)` for missing and unseen values."""
+    rows: int
+    """Number of examples."""
+    champion: dict[str, float]
+    """Metrics of the champion at that time."""
 
 
 class QualityWindowResponse(ResponseModel):
@@ -53,6 +67,9 @@ class QualityWindowResponse(ResponseModel):
     """Metrics of the best constant prediction for these examples."""
     challenger: Contestant | None
     """Metrics of the policy's challenger, if it made predictions."""
+    segments: list[SegmentMetricsResponse]
+    """The champion on the examples with each value of the columns in `policy.segments`, the worst by the gate's metric
+    first. Values with fewer than 30 examples are left out, and so are all of them if the metrics are rounded."""
     alarm: bool
     """Whether the champion's loss was far above its usual loss."""
     rounded: bool
@@ -72,14 +89,14 @@ def list_quality(
     these metrics show how the model does on data that it has not seen."""
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)
-        target = model.spec["target"]["kind"]
+        metric = policy_of(model).gate.metric
         since = parse_cursor(after, 0)
         groups = [g for g in group(list_windows(session, model.id), window) if g.first_position > since]
-        return page_of(groups[: limit + 1], limit, lambda g: of_group(g, target), lambda g: g.first_position)
+        return page_of(groups[: limit + 1], limit, lambda g: of_group(g, metric), lambda g: g.first_position)
 
 
-def of_group(found: WindowGroup, target: str) -> QualityWindowResponse:
-    metrics = found.metrics(target)
+def of_group(found: WindowGroup, metric: Metric) -> QualityWindowResponse:
+    metrics = found.metrics()
 
     def contestant(name: str) -> Contestant | None:
         return {"version": found.newest(name), **metrics[name]} if name in metrics else None
@@ -94,6 +111,10 @@ def of_group(found: WindowGroup, target: str) -> QualityWindowResponse:
         frozen=contestant("frozen"),
         baseline={**metrics.get("baseline", {})},
         challenger=contestant("challenger"),
+        segments=[
+            SegmentMetricsResponse(column=s.column, value=s.value, rows=s.rows, champion=s.metrics)
+            for s in found.segments(metric)
+        ],
         alarm=found.alarm,
         rounded=found.rounded,
     )

@@ -11,14 +11,16 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from sqlalchemy.orm import Session
 from starlette.responses import Response
 
+from core.audit.entries import About
 from core.errors import Invalid
 from core.jobs import queue
 from core.ledger import queries
 from core.ledger.batch import subject_hash
+from core.ledger.removal_selections import remove_named, remove_source, remove_span
 from core.ledger.removals import Removed
-from core.ledger.selections import remove_named, remove_source, remove_span
 from core.models import catalog
-from core.models.fields import PLAIN, Strict
+from core.models.field_types import PLAIN, Strict
+from core.tables.audit import Action
 from core.tables.ledger import Example
 from core.tables.models import Model
 from service.context import ContextDep
@@ -129,7 +131,7 @@ def remove_examples(name: Name, body: NewRemoval, caller: Remover, context: Cont
             job=removal.job_id,
         )
 
-    return write(caller.credential, 202, remove)
+    return write(caller, 202, remove, Action.EXAMPLES_REMOVED, About(name))
 
 
 @router.get("/{id}", response_model=RemovalResponse, responses=problem_responses(404))

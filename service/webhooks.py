@@ -8,13 +8,16 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy.orm import Session
 from starlette.responses import Response
 
-from core.models.fields import Strict
+from core.audit.entries import About
+from core.models.field_types import Strict
+from core.tables.audit import Action
 from core.tables.webhooks import Delivery, DeliveryState, Webhook, WebhookEvent
-from core.webhooks import registry
+from core.webhooks import registrations
 from service.context import ContextDep
 from service.http.auth import Admin
 from service.http.pagination import After, Limit, Page, page_of, parse_cursor
 from service.http.problems import problem_responses
+from service.http.request_audit import AuditorDep
 from service.http.routes import AuthenticatedRoute
 from service.http.unit_of_work import Write
 
@@ -86,10 +89,12 @@ def create_webhook(body: NewWebhook, caller: Admin, context: ContextDep, write: 
     settings = context.settings
 
     def create(session: Session) -> CreatedWebhookResponse:
-        webhook, secret = registry.create(session, body.url, body.events, settings.private_webhooks, settings.secret)
+        webhook, secret = registrations.create(
+            session, body.url, body.events, settings.private_webhooks, settings.secret
+        )
         return CreatedWebhookResponse(**dict(of_webhook(webhook)), secret=secret)
 
-    return write(caller.credential, 201, create)
+    return write(caller, 201, create, Action.WEBHOOK_CREATED, lambda webhook: [About(object_id=webhook.id)])
 
 
 @router.get("", response_model=Page[WebhookResponse], responses=problem_responses())
@@ -97,25 +102,28 @@ def list_webhooks(caller: Admin, context: ContextDep, limit: Limit = 100, after:
     """List the webhooks, with those that are failing or disabled."""
     caller.require_all_models()
     with context.database.read() as session:
-        rows = registry.page_webhooks(session, after or "", limit + 1)
+        rows = registrations.page_webhooks(session, after or "", limit + 1)
         return page_of(rows, limit, of_webhook, lambda row: row.id)
 
 
 @router.delete("/{id}", status_code=204, response_class=Response, responses=problem_responses(404))
-def delete_webhook(id: Id, caller: Admin, context: ContextDep) -> None:
+def delete_webhook(id: Id, caller: Admin, context: ContextDep, auditor: AuditorDep) -> None:
     """Delete a webhook."""
     caller.require_all_models()
     with context.database.write() as session:
-        registry.remove(session, registry.find(session, id))
+        registrations.remove(session, registrations.find(session, id))
+        auditor.record(session, caller, Action.WEBHOOK_DELETED, About(object_id=id))
 
 
 @router.post("/{id}/test", status_code=202, response_model=DeliveryResponse, responses=problem_responses(404, 409))
 def test_webhook(id: Id, caller: Admin, write: Write) -> Response:
     """Send a `ping` event to the webhook. The list of deliveries shows the result shortly after."""
     caller.require_all_models()
-    return write(
-        caller.credential, 202, lambda session: of_delivery(registry.ping(session, registry.find(session, id)))
-    )
+
+    def ping(session: Session) -> DeliveryResponse:
+        return of_delivery(registrations.ping(session, registrations.find(session, id)))
+
+    return write(caller, 202, ping, Action.WEBHOOK_TESTED, About(object_id=id))
 
 
 @router.get("/{id}/deliveries", response_model=Page[DeliveryResponse], responses=problem_responses(404))
@@ -126,5 +134,5 @@ def list_deliveries(
     caller.require_all_models()
     last = min(parse_cursor(after, MAX_DELIVERY_ID) - 1, MAX_DELIVERY_ID)
     with context.database.read() as session:
-        rows = registry.page_deliveries(session, registry.find(session, id), last, limit + 1)
+        rows = registrations.page_deliveries(session, registrations.find(session, id), last, limit + 1)
         return page_of(rows, limit, of_delivery, lambda row: row.id)

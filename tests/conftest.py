@@ -103,6 +103,8 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     for report in reports:
         if report.when == "call" and report.passed:
             report.failures = failures
+        if report.failed and len(failures) > 1:
+            report.sections.append(("Failure of the first attempt", failures[0]))
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True
@@ -168,23 +170,14 @@ def redis() -> Iterator[RedisServer]:
 @pytest.fixture(scope="session", params=BACKENDS)
 def deployment(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     """A service with its broker, worker and scheduler, shared by all tests of a backend."""
-    from tests.worker.deployment import Deployment
+    from tests.worker.deployment import running_deployment
 
     folder = tmp_path_factory.mktemp(f"deployment-{request.param}")
     if request.param == "postgresql":
         postgres: PostgresServer = request.getfixturevalue("postgres")
         broker: RedisServer = request.getfixturevalue("redis")
-        deployment = Deployment(
-            folder, postgres.create_database(f"deployment{uuid.uuid4().hex}"), AMEND_BROKER_URL=broker.url
-        )
+        url, environment = postgres.create_database(f"deployment{uuid.uuid4().hex}"), {"AMEND_BROKER_URL": broker.url}
     else:
-        deployment = Deployment(folder)
-        deployment.add("worker.broker")
-    try:
-        deployment.start()
-        deployment.add("worker")
-        deployment.add("worker.scheduler")
-        deployment.wait_until(deployment.ready)
-        yield deployment
-    finally:
-        deployment.stop()
+        url, environment = "", {}
+    with running_deployment(folder, url, **environment) as running:
+        yield running

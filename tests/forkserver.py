@@ -3,7 +3,7 @@
     process = fork([sys.executable, "-m", "service"], environment, log)
 
 They are loaded once, by a process from which the others are forked. Each of those is what `python -m service` would be,
-with an environment and a log of its own; the processes of a service of several are forked, too. Tests of commands,
+with an environment and a log of its own; the processes of a service of several are forked as well. Tests of commands,
 containers and the tour start the commands themselves.
 """
 
@@ -26,7 +26,7 @@ from pathlib import Path
 
 from tests.servers import die_with_parent
 
-OURS = ("service.app", "worker.runner", "core.lifecycle.erase_schedule", "migrations.runner")
+OURS = ("service.app", "worker.job_runner", "core.lifecycle.erase_schedule", "migrations.runner")
 CELERY = (
     "celery.bin.celery",
     "celery.bin.worker",

@@ -19,16 +19,18 @@ from core.database import Database
 from core.kprior import MemoryPolicy, train
 from core.ledger import passes
 from core.ledger.digest import EMPTY, update_digest
-from core.ledger.specs import spec_at
+from core.ledger.spec_history import spec_at
 from core.models import catalog
+from core.promotion.decision import promote
 from core.settings import Settings
 from core.tables.versions import VersionKind
-from core.versions import history, promotion
-from core.versions.store import Store
+from core.versions import drafts
+from core.versions.store import Store, folder_of
 from tests.forkserver import fork
 from tests.servers import free_port
 
-START_SECONDS = 60
+START_SECONDS = 180
+"""How long a test waits: longer than a busy machine needs. A test that passes does not wait longer because of it."""
 
 
 class Stack:
@@ -157,7 +159,7 @@ class Stack:
             model = catalog.find(session, name, None, lock=True)
             dataset = update_digest(self.settings.secret, EMPTY, data)
             given = (VersionKind.TRAINED, "retrain", head, dataset, result.cost, {"loss": 0.5})
-            stored = Store(self.settings.artifacts).put(history.folder_of(model.id), result.state.to_bytes())
-            version = history.record(session, model, history.VersionDraft(result.state, *given), stored)
-            promotion.promote(session, model, version, by="policy")
+            stored = Store(self.settings.artifacts).put(folder_of(model.id), result.state.to_bytes())
+            version = drafts.record(session, model, drafts.VersionDraft(result.state, *given), stored)
+            promote(session, model, version, by="policy")
             return version.number

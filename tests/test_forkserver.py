@@ -53,7 +53,7 @@ def test_it_can_be_waited_for_and_killed(tmp_path: Path) -> None:
     assert not Path(f"/proc/{broker.pid}").exists()
 
 
-def test_it_ends_with_whoever_asked_for_it(tmp_path: Path) -> None:
+def test_a_forked_process_ends_with_the_process_that_requested_it(tmp_path: Path) -> None:
     command = [sys.executable, "-c", ASKS_AND_DIES]
     environment = {**os.environ, "AMEND_HOME": str(tmp_path)}
     done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, timeout=60)

@@ -27,7 +27,7 @@ API = DOCS / "reference" / "api"
 # In the order in which the calls of their shell blocks work, one after the other.
 API_GUIDE = [
     API / f"{page}.md"
-    for page in ("README", "models", "examples", "jobs", "predictions", "versions", "removals", "erasures")
+    for page in ("README", "models", "examples", "jobs", "predictions", "labels", "versions", "removals", "erasures")
 ]
 PAGES = sorted({*ROOT.glob("*.md"), *DOCS.rglob("*.md")})
 
@@ -77,8 +77,10 @@ def test_every_call_of_the_api_guide_succeeds(stack: Stack, api: httpx.Client) -
             script = script.replace("wait=30", "wait=0")
             stack.train(model)
         if "ERASURE" in script:
-            # no model has data about this subject, so that the erasure completes without a worker
-            script = script.replace("ERASURE", api.post("/v1/erasures", json={"subject": "nobody"}).json()["id"])
+            # no model has data about this subject, so that the erasure completes without a worker once it is approved
+            erasure = api.post("/v1/erasures", json={"subject": "nobody"}).json()["id"]
+            api.post(f"/v1/erasures/{erasure}/approve").raise_for_status()
+            script = script.replace("ERASURE", erasure)
         run = subprocess.run(["bash", "-ec", script], capture_output=True, text=True)
         assert run.returncode == 0, run.stderr
         response = json.loads(run.stdout)
@@ -141,6 +143,23 @@ def test_names_and_files_of_the_code_exist(page: Path) -> None:
         pkgutil.resolve_name(dotted)
     for path in re.findall(PATH_OF_FILE, page.read_text()):
         assert (ROOT / path).exists(), path
+
+
+def test_every_claim_about_adversaries_names_tests_that_exist() -> None:
+    text = (DOCS / "explanation" / "security.md").read_text()
+    evidence = text[text.index("## Evidence about erasures") :]
+    files = {
+        letter: (ROOT / path).read_text() for letter, path in re.findall(r"^- ([A-Z]): `(tests/\S+)`", evidence, re.M)
+    }
+    claims = [line for line in evidence.splitlines() if line.startswith("| ") and not line.startswith("| attempt |")]
+    assert len(claims) > 20
+    for claim in claims:
+        named = claim.rstrip("|").rpartition(" | ")[2]
+        cited = re.findall(r"([A-Z]) ((?:`test_\w+`(?:, )?)+)", named)
+        assert cited, claim
+        for letter, tests in cited:
+            for test in re.findall(r"`(test_\w+)`", tests):
+                assert f"def {test}(" in files[letter], f"{test} is not in file {letter}"
 
 
 def test_the_reference_lists_every_setting() -> None:

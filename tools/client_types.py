@@ -20,7 +20,7 @@ Schema = dict[str, Any]
 TARGET = Path(__file__).parent.parent / "amend/responses/__init__.py"
 SUFFIXES = ("Response", "Document")
 """A schema `VersionResponse` becomes the class `Version`."""
-NAMES = {"ComponentStatus": "Health", "JobError": "Failure"} | {
+NAMES = {"ComponentStatus": "Health", "JobError": "Failure", "YearStatistics": "Year"} | {
     name: name
     for name in (
         "Audit",
@@ -35,23 +35,28 @@ NAMES = {"ComponentStatus": "Health", "JobError": "Failure"} | {
         "Readiness",
         "RemovalPromise",
         "SegmentComparison",
+        "SegmentDrift",
     )
 }
 """Class names of schemas that have no such suffix. All other schemas become plain dictionaries: they belong to the
-spec and the policy, which callers send as dictionaries, too."""
+spec and the policy, which callers send as dictionaries as well."""
 BASES = {
     "Added": "AddedMethods",
+    "Analysis": "AnalysisMethods",
     "Replaced": "ReplacedMethods",
     "Erasure": "ErasureMethods",
     "Job": "JobMethods",
+    "Predictions": "PredictionsMethods",
     "CreatedWebhook": "Webhook",
+    "ExportedExample": "Example",
     "IssuedKey": "Key",
     "Promoted": "Version",
     "Resumed": "Model",
+    "SpeltReceipt": "Receipt",
 }
 """Base classes: hand-written methods (amend/responses/methods.py), or the class that the service derives it from."""
 DICTIONARIES = {"MlflowResponse", "ModelMlflowResponse"}
-TYPED_DICTIONARIES = {"Receipt", "ReceiptModel"}
+TYPED_DICTIONARIES = {"Receipt", "ReceiptModel", "SpeltReceipt"}
 """Classes that remain dictionaries, because their exact content is hashed."""
 HEADER = '''"""Responses of the service as typed objects, with the names of the REST API.
 
@@ -67,11 +72,19 @@ from typing import Any, NotRequired, TypedDict
 
 import msgspec
 
-from amend.responses.base import ExportedExample as ExportedExample
 from amend.responses.base import Page as Page
 from amend.responses.base import Response
-from amend.responses.methods import AddedMethods, ErasureMethods, JobMethods, ReplacedMethods
+from amend.responses.base import ResponseList as ResponseList
+from amend.responses.methods import (
+    AddedMethods,
+    AnalysisMethods,
+    ErasureMethods,
+    JobMethods,
+    PredictionsMethods,
+    ReplacedMethods,
+)
 '''
+JSON_TYPES = ("application/json", "application/x-ndjson")
 SCALARS = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
 
 
@@ -96,7 +109,9 @@ class Generator:
     def collect_responses(self, operation: Schema) -> None:
         for status, response in operation["responses"].items():
             if status.startswith("2"):
-                schema = response.get("content", {}).get("application/json", {}).get("schema", {})
+                content = response.get("content", {})
+                # of NDJSON, the schema describes one line
+                schema: Schema = next((content[kind].get("schema", {}) for kind in JSON_TYPES if kind in content), {})
                 page = self.schemas.get(ref_of(schema) or "", {}).get("properties", {})
                 self.type_of(page["items"] if page.keys() == {"items", "next"} else schema)
 
@@ -105,7 +120,8 @@ class Generator:
         base = BASES.get(name, "Response")
         inherited = self.found[base]["properties"] if base in self.found else {}
         required = set(schema.get("required", []))
-        lines = [f"class {name}({'TypedDict' if dictionary else f'{base}, frozen=True, kw_only=True'}):"]
+        bases = BASES.get(name, "TypedDict") if dictionary else f"{base}, frozen=True, kw_only=True"
+        lines = [f"class {name}({bases}):"]
         lines += docstring(schema.get("description", ""))
         for field, given in schema["properties"].items():
             if field in inherited:
@@ -160,7 +176,7 @@ def ref_of(schema: Schema) -> str | None:
 
 
 def declaration(field: str, kind: str, schema: Schema) -> str:
-    """A field with its default: whatever may be null may be missing, too, in the response of an older service."""
+    """A field with its default: whatever may be null may be missing as well, in the response of an older service."""
     if kind.endswith(" | None | None"):
         kind = kind.removesuffix(" | None")
     default = repr(schema["default"]) if isinstance(schema.get("default"), (bool, int, float, str)) else ""

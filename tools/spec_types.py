@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from core.models import schema_changes, spec
+from core.models import pipeline_steps, schema_changes, sequential_layers, spec
 from tools.generated import write_or_check
 
 TARGET = Path(__file__).parent.parent / "core/kprior/model/spec_types.py"
@@ -41,8 +41,11 @@ UNIONS = {
     "Column": spec.ColumnSchema,
     "Input": spec.InputSchema,
     "Target": spec.TargetSchema,
+    "FrozenEncoder": spec.EncoderSchema,
     "Architecture": spec.ArchitectureSchema,
     "Loss": spec.LossSchema,
+    "Step": pipeline_steps.StepSchema,
+    "Layer": sequential_layers.LayerSchema,
 }
 RESTORES = "    restores: NotRequired[int]"
 ENGINE_FIELDS = {
@@ -58,7 +61,13 @@ ENGINE_FIELDS = {
 def generate() -> str:
     members = {name: union_members(union) for name, union in UNIONS.items()}
     parts: list[type[BaseModel]] = [part for union in members.values() for part in union]
-    parts += [spec.L2RegularizerSchema]
+    parts += [
+        spec.L2RegularizerSchema,
+        pipeline_steps.OneHotSchema,
+        pipeline_steps.LookupSchema,
+        pipeline_steps.PiecewiseSchema,
+    ]
+    parts += [pipeline_steps.PartSchema, pipeline_steps.TransformSchema]
     classes = {name_of(part): part for part in parts}
     blocks = ["\n".join(class_of(name, CHANGED.get(name, part))) for name, part in classes.items()]
     aliases = [f"{name} = {' | '.join(map(name_of, union))}" for name, union in members.items()]

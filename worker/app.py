@@ -8,6 +8,7 @@ from typing import Any
 
 import structlog
 import torch
+from billiard.util import get_logger as get_pool_logger
 from celery import Celery, signals
 
 from core import logs
@@ -16,7 +17,7 @@ from core.jobs.messages import RUN_TASK, TRACK_TASK, send_track
 from core.settings import Settings, from_environment
 from worker import kombu_internals
 from worker.context import Context
-from worker.runner import run as run_job
+from worker.job_runner import run as run_job
 
 log = structlog.get_logger("worker")
 
@@ -97,6 +98,7 @@ def track() -> None:
 @signals.setup_logging.connect
 def set_up_logging(**_: Any) -> None:
     logs.configure(from_environment().log_level)
+    get_pool_logger().propagate = True  # otherwise it prints the loss of a child process to stderr, not as JSON
     for name in ("celery.worker.strategy", "celery.app.trace"):
         logging.getLogger(name).setLevel(logging.WARNING)  # our own log reports the start and end of jobs
 

@@ -10,6 +10,7 @@ import torch
 from celery import Celery
 
 from core.database import Database
+from core.encoders.loaded_encoders import FrozenEncoders
 from core.errors import Unavailable
 from core.jobs import messages
 from core.settings import Settings
@@ -29,6 +30,7 @@ class Context:
         """Whether the worker is shutting down."""
         self.database = Database(settings)
         self.store = Store(settings.artifacts)
+        self.encoders = FrozenEncoders(self.store, settings)
         self.name = f"{socket.gethostname()}:{os.getpid()}"
         publisher.sign_in(settings.mlflow_password.get_secret_value())
 
@@ -53,7 +55,7 @@ class Context:
         """Where long computations run."""
         if not self.settings.ray_address:
             return InProcess()
-        from worker.executors.on_ray import OnRay  # an optional dependency that takes a second to import
+        from worker.executors.ray_executor import OnRay  # an optional dependency that takes a second to import
 
         return OnRay(self.settings, self.database, self.device)
 

@@ -15,25 +15,30 @@ from types import FrameType
 import structlog
 from celery import Celery
 
-from core import clock, idempotency, logs
+from core import clock, idempotency, logs, metadata, suppressions
+from core.audit import entries
 from core.database import Database
 from core.erasure.deleted_models import complete_erasures
-from core.erasure.receipts import file_missing
-from core.erasure.requests import restrict_held
-from core.erasure.states import warn_of_due
+from core.erasure.receipts import write_files
+from core.erasure.requests import restrict_waiting
+from core.erasure.state_changes import warn_of_due
 from core.errors import AmendError
-from core.jobs import messages, schedule, workers
+from core.jobs import due_jobs, messages, tuning_schedule, worker_heartbeats
 from core.lifecycle import erase_schedule
-from core.lifecycle.retention import expire_due
-from core.settings import Settings, from_environment
+from core.lifecycle.example_retention import expire_due
+from core.lifecycle.version_retention import prune_due
+from core.register import journal_files
+from core.register.record_retention import expire_records
+from core.settings import Settings, from_environment, parse_days
 from core.tracking.queries import next_event
 from core.vacuum import vacuum_if_due
 from core.versions import store_identity
-from core.versions.orphans import sweep
+from core.versions.orphan_files import sweep
 from core.versions.store import Store
-from core.webhooks import registry as webhooks
+from core.webhooks import registrations as webhooks
 from migrations.runner import open_database
-from worker.webhook_sender import WebhookSender
+from worker.timestamp_thread import TimestampRequester
+from worker.webhook_thread import WebhookSender
 
 log = structlog.get_logger("scheduler")
 
@@ -57,6 +62,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, stop)
     sender = WebhookSender(settings, database, over)
     sender.start()
+    if settings.tsa_url:
+        TimestampRequester(settings, database, over).start()
     log.info("scheduler_started", seconds=settings.tick_seconds)
     while not over.is_set():
         tick(settings, database, celery)
@@ -79,34 +86,46 @@ def tick(settings: Settings, database: Database, celery: Celery) -> None:
     def sweep_store() -> None:
         store_identity.identify(database, store)
         sweep(database, store)
-        file_missing(database, store)
+        journal_files.delete_expired(database, settings)
+        journal_files.merge_small(database)
+        write_files(database, store)
 
-    def delete_silent_workers() -> None:
+    def record_heartbeat() -> None:
         with database.write() as session:
-            workers.delete_silent(session, clock.now() - FORGET_AFTER)
+            metadata.record_tick(session)
+            worker_heartbeats.delete_silent(session, clock.now() - FORGET_AFTER)
 
     def delete_old_answers() -> None:
         with database.write() as session:
             idempotency.delete_old(session, timedelta(hours=settings.idempotency_hours))
+
+    def delete_expired_suppressions() -> None:
+        with database.write() as session:
+            suppressions.delete_expired(session)
 
     def delete_old_deliveries() -> None:
         with database.write() as session:
             webhooks.delete_old(session)
 
     steps: list[Callable[[], object]] = [
-        lambda: restrict_held(database),
+        lambda: restrict_waiting(database),
         lambda: expire_due(database),
+        lambda: prune_due(database),
         lambda: erase_schedule.enqueue_due(database),
-        lambda: schedule.enqueue_due(database),
-        lambda: schedule.reconcile(database, partial(messages.send_job, celery), settings.resend_seconds),
+        lambda: due_jobs.enqueue_due(database),
+        lambda: tuning_schedule.enqueue_due(database),
+        lambda: due_jobs.reconcile(database, partial(messages.send_job, celery), settings.resend_seconds),
         sweep_store,
         lambda: complete_erasures(database, store, bool(settings.mlflow_url)),
         lambda: vacuum_if_due(database),
         publish_to_mlflow,
-        delete_silent_workers,
+        record_heartbeat,
         delete_old_answers,
         lambda: warn_of_due(database),
         delete_old_deliveries,
+        lambda: expire_records(database, settings),
+        delete_expired_suppressions,
+        lambda: entries.delete_expired(database, parse_days(settings.audit_retention)),
         (settings.folder / "scheduler.alive").touch,
     ]
     for step in steps:

@@ -1,6 +1,7 @@
 """Parses arguments of the command line: JSON in an argument, in a file or on standard input; tables in files."""
 
 import codecs
+import csv
 import json
 import sys
 from pathlib import Path
@@ -23,8 +24,8 @@ def parse_json(text: str, what: str) -> Any:
                 read_bytes(text)  # reports why it cannot be read
             fail(f"{what} is neither valid JSON nor a file: {error}.")
         source = "standard input" if name == "-" else name
-        csv = " CSV is not supported here." if name.lower().endswith((".csv", ".tsv")) else ""
-        fail(f"{what} must be JSON, but {source} is not: {error}.{csv}")
+        hint = " CSV is not supported here." if name.lower().endswith((".csv", ".tsv")) else ""
+        fail(f"{what} must be JSON, but {source} is not: {error}.{hint}")
 
 
 def parse_kind(text: str | None, what: str) -> Any:
@@ -52,11 +53,28 @@ def read_lines(name: str) -> list[str]:
     return [line for line in lines if line]
 
 
+def read_requests(name: str) -> list[dict[str, Any]]:
+    """The erasure requests of a CSV file, with the columns subject, aliases, received, reference and reason."""
+    known = {"subject": "subject", "received": "received_at", "reference": "reference", "reason": "reason"}
+    rows = csv.DictReader(read_lines(name))
+    unknown = [column for column in rows.fieldnames or () if column not in (*known, "aliases")]
+    if unknown or "subject" not in (rows.fieldnames or ()):
+        problem = f"unknown column {unknown[0]}" if unknown else "the column subject is missing"
+        fail(f"Cannot read {name}: {problem}. The columns are subject, aliases, received, reference and reason.")
+    found = []
+    for row in rows:
+        request: dict[str, Any] = {field: row[column] for column, field in known.items() if row.get(column)}
+        if aliases := [alias.strip() for alias in (row.get("aliases") or "").split("|") if alias.strip()]:
+            request["subjects"] = aliases
+        found.append(request)
+    return found
+
+
 def read_table(name: str, suffix: str | None = None) -> Any:
     """Read a file as an Arrow table. Its suffix, or the given one, tells the format."""
     try:
         import pyarrow as pa
-        import pyarrow.csv as csv
+        import pyarrow.csv as arrow_csv
         import pyarrow.parquet as parquet
     except ModuleNotFoundError:
         fail("Reading this file requires pyarrow. Run `pip install pyarrow`.")
@@ -68,8 +86,8 @@ def read_table(name: str, suffix: str | None = None) -> Any:
         if suffix == ".parquet":
             return parquet.read_table(pa.BufferReader(content))
         if suffix == ".csv":
-            options = csv.ConvertOptions(null_values=[""], strings_can_be_null=True)
-            return csv.read_csv(pa.BufferReader(content), convert_options=options)
+            options = arrow_csv.ConvertOptions(null_values=[""], strings_can_be_null=True)
+            return arrow_csv.read_csv(pa.BufferReader(content), convert_options=options)
         open_table = pa.ipc.open_file if content[:6].to_pybytes() == b"ARROW1" else pa.ipc.open_stream
         return open_table(pa.BufferReader(content)).read_all()
     except (pa.ArrowException, OSError) as error:

@@ -1,24 +1,24 @@
-"""``amend erasures`` and ``amend receipts``: requests to erase a person from all models, and their receipts."""
+"""``amend erasures``: requests to erase a person from all models."""
 
 import time
-from collections.abc import Callable
-from typing import Annotated
+from collections import Counter
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
 
 from amend.client import Client
 from amend.commands import output
-from amend.commands.arguments import read_lines
-from amend.commands.connection import After, Connection, Limit, Yes, command, confirm, fail, option
+from amend.commands.arguments import read_lines, read_requests
+from amend.commands.connection import After, Connection, Limit, Yes, command, confirm, option
 from amend.commands.subjects import Subject
 from amend.errors import ErasureFailed
-from amend.responses import Erasure, Event, Flaw, Page, Part
+from amend.responses import Erasure, Event, Page, Part, Spelling
 
 # Seconds between two requests for the state of an erasure.
 POLL_SECONDS = 1.0
 
 app = typer.Typer(help="Erase people from all models, with due dates and receipts.", no_args_is_help=True)
-receipts = typer.Typer(help="Verify the receipts of erasures.", no_args_is_help=True)
 
 ErasureId = Annotated[str, typer.Argument(metavar="ID", help="Id of the erasure, or its first characters.")]
 RefusalReason = Annotated[str, option("--reason", "Reason of the refusal. It is stored and told to the person.")]
@@ -30,7 +30,6 @@ Hold = Annotated[
         "Deactivate the examples and wait for approval before erasing. Default: setting AMEND_ERASURE_HOLD.",
     ),
 ]
-Html = Annotated[str | None, option("--html", "Write an HTML document to this file; - for standard output.", "FILE")]
 
 COLUMNS: output.Columns[Erasure] = {
     "id": lambda erasure: erasure.id,
@@ -44,7 +43,7 @@ COLUMNS: output.Columns[Erasure] = {
 }
 TRAIL_COLUMNS: output.Columns[Event] = {
     "event": lambda event: event.action,
-    "by": lambda event: event.by,
+    "by": lambda event: event.name or event.by,
     "at": lambda event: output.format_time(event.at),
 }
 PART_COLUMNS: output.Columns[Part] = {
@@ -56,20 +55,23 @@ PART_COLUMNS: output.Columns[Part] = {
     "bound": lambda part: part.bound,
     "error": lambda part: f"{part.error.code}: {part.error.detail}" if part.error else None,
 }
-FLAW_COLUMNS: output.Columns[Flaw] = {"receipt": lambda flaw: flaw.number, "problem": lambda flaw: flaw.problem}
 
 
 @command(app)
 def ask(
     connection: Connection,
     subject: Subject,
+    aliases: Annotated[
+        list[str] | None, option("--alias", "Another identifier of the same person. Can be repeated.", "SUBJECT")
+    ] = None,
     reason: Annotated[str | None, option("--reason", "Note for your records. Deleted when the erasure ends.")] = None,
     received_at: Annotated[
         str | None, option("--received-at", "When it was received, such as 2025-03-01T09:00:00Z (UTC). Default: now.")
     ] = None,
     hold: Hold = None,
     wait: Annotated[
-        bool, option("--wait", "Wait for the erasure to finish, unless held; exit with status 1 if not completed.")
+        bool,
+        option("--wait", "Wait until it finishes or needs a decision; exit with status 1 if not completed."),
     ] = False,
     yes: Yes = False,
 ) -> None:
@@ -79,17 +81,21 @@ def ask(
     """
 
     def question() -> str:
-        found = connection.client.look_up(subject)
-        named = ", ".join(f"{one.examples} in {one.model}" for one in found) or "none"
+        found: Counter[str] = Counter()
+        for name in dict.fromkeys((subject, *(aliases or ()))):
+            found.update({one.model: one.examples for one in connection.client.look_up(name)})
+        named = ", ".join(f"{count} in {model}" for model, count in found.items()) or "none"
         return f"Erase the examples of {subject} ({named})? This cannot be undone."
 
     confirm(question, yes or bool(hold))
-    erasure = connection.client.erase(subject, reason=reason, received_at=received_at, hold=hold)
+    erasure = connection.client.erase(subject, aliases=aliases or (), reason=reason, received_at=received_at, hold=hold)
     if wait:
         erasure = follow(connection, erasure)
     show_erasure(connection, erasure)
     if not erasure.models and not connection.as_json:
-        output.note("No model has examples of this person.")
+        output.note("No model has examples with this identifier. Approve or refuse the request once you checked it.")
+    if erasure.near_matches and not connection.as_json:
+        output.note(f"Not included: {describe_spellings(erasure.near_matches)}. To add them: --alias")
     if wait and erasure.state != "completed":
         raise ErasureFailed(erasure)
 
@@ -99,7 +105,10 @@ def list_(
     connection: Connection,
     state: Annotated[
         str | None,
-        option("--state", "held, received, adapting, verifying, purging, completed, failed or refused. Default: all."),
+        option(
+            "--state",
+            "One state, such as unmatched, held, failed or completed. Default: all.",
+        ),
     ] = None,
     overdue: Annotated[bool, option("--overdue", "Only open erasures past their due date.")] = False,
     limit: Limit = None,
@@ -142,7 +151,14 @@ def retry(
 @command(app)
 def file(
     connection: Connection,
-    source: Annotated[str, typer.Argument(metavar="FILE", help="One subject per line; - for standard input.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="One subject per line, - for standard input; or a .csv file with the columns subject, aliases "
+            "(separated by |), received, reference and reason.",
+        ),
+    ],
     hold: Hold = None,
     yes: Yes = False,
 ) -> None:
@@ -150,14 +166,14 @@ def file(
 
     Example: amend erasures file people.txt --hold
     """
-    people = read_lines(source)
+    people: list[Any] = read_requests(source) if source.lower().endswith(".csv") else read_lines(source)
     confirm(f"Erase the examples of {len(people)} people from all models? This cannot be undone.", yes or bool(hold))
     connection.show_list(Page(connection.client.erase_all(people, hold=hold)), COLUMNS)
 
 
 @command(app)
 def approve(connection: Connection, id: ErasureId, yes: Yes = False) -> None:
-    """Approve a held erasure.
+    """Approve a held erasure, or complete one that matched no example.
 
     Example: amend erasures approve 0b6f9c52-3d1e-4f7a-9c84-5e2a7d10f3b6
     """
@@ -165,10 +181,30 @@ def approve(connection: Connection, id: ErasureId, yes: Yes = False) -> None:
     def question() -> str:
         models = connection.client.erasure(id).models
         named = ", ".join(f"{one.examples} in {one.model}" for one in models) or "none"
+        if not models:
+            return "Complete the request with a receipt that no example was found under its identifiers?"
         return f"Erase the examples of this person ({named})? This cannot be undone."
 
     confirm(question, yes)
     show_erasure(connection, connection.client.approve_erasure(id))
+
+
+@command(app)
+def hold(connection: Connection, id: ErasureId) -> None:
+    """Hold an erasure in progress until it is approved, refused or withdrawn, as long as nothing has been deleted.
+
+    Example: amend erasures hold 0b6f9c52-3d1e-4f7a-9c84-5e2a7d10f3b6
+    """
+    show_erasure(connection, connection.client.hold_erasure(id))
+
+
+@command(app)
+def withdraw(connection: Connection, id: ErasureId) -> None:
+    """End a request that the person has withdrawn. Its examples become active again, and the models are adapted.
+
+    Example: amend erasures withdraw 0b6f9c52-3d1e-4f7a-9c84-5e2a7d10f3b6
+    """
+    show_erasure(connection, connection.client.withdraw_erasure(id))
 
 
 @command(app)
@@ -192,64 +228,26 @@ def extend(connection: Connection, id: ErasureId, reason: ExtensionReason) -> No
 
 
 @command(app)
-def receipt(connection: Connection, id: ErasureId, html: Html = None) -> None:
-    """Print the receipt of a completed erasure, as JSON or as an HTML page. It does not contain the person's name.
-
-    Example: amend erasures receipt 0b6f9c52-3d1e-4f7a-9c84-5e2a7d10f3b6 --html receipt.html
-    """
-    show_document(connection, id, connection.client.receipt, connection.client.receipt_page, html)
-
-
-@command(app)
-def refusal(connection: Connection, id: ErasureId, html: Html = None) -> None:
-    """Print the notice to a person whose request was refused, as JSON or as an HTML letter.
-
-    Example: amend erasures refusal 0b6f9c52-3d1e-4f7a-9c84-5e2a7d10f3b6 --html letter.html
-    """
-    show_document(connection, id, connection.client.refusal, connection.client.refusal_page, html)
-
-
-@command(app)
 def replay(connection: Connection) -> None:
-    """Repeat, after a restore from a backup, the erasures that have a receipt but are missing from the database.
+    """Repeat, after a restore from a backup, everything since that concerns people, as recorded in the store.
+
+    `amend restore` does this itself.
 
     Example: amend erasures replay
     """
     replayed = connection.client.replay_erasures()
-    count = len(replayed.erasures)
-    sentence = f"Receipts missing from the database: {replayed.receipts}. "
-    sentence += f"Repeating {count} {'erasure' if count == 1 else 'erasures'}."
-    connection.say(connection.response, sentence)
-
-
-@command(receipts)
-def verify(connection: Connection) -> None:
-    """Verify the hash chain of the receipts; exit with status 1 if one is missing, altered or out of order.
-
-    Example: amend receipts verify
-    """
-    chain = connection.client.verify_receipts()
-    count = f"{chain.receipts} {'receipt' if chain.receipts == 1 else 'receipts'}"
-    if chain.valid:
-        last = f"; hash of the last: {chain.last}" if chain.last else ""
-        connection.say(connection.response, f"The chain is valid: {count}{last}.")
-        return
-    if connection.as_json:
-        output.print_json(connection.response)
-    else:
-        output.print_table(chain.flaws, FLAW_COLUMNS)
-    fail(f"The chain of {count} is not valid.")
-
-
-def show_document(
-    connection: Connection, id: str, ask: Callable[[str], object], ask_page: Callable[[str], str], html: str | None
-) -> None:
-    """Print a document about an erasure as JSON, or write it as an HTML page."""
-    if html is None:
-        ask(id)
-        output.print_json(connection.response)
-    else:
-        connection.save(ask_page(id).encode(), html)
+    counts = {
+        "receipts restored": replayed.receipts,
+        "requests restored": len(replayed.requests),
+        "erasures repeated": len(replayed.erasures),
+        "examples removed": replayed.removals,
+        "examples corrected": replayed.corrections,
+        "examples removed because their correction was lost": replayed.outdated,
+        "models deleted": len(replayed.models),
+    }
+    done = ", ".join(f"{count} {what}" for what, count in counts.items() if count) or "nothing was missing"
+    strays = "".join(f"\nIgnored a stray file in the store: {name}" for name in replayed.strays)
+    connection.say(connection.response, f"Replayed: {done}.{strays}")
 
 
 def show_erasure(connection: Connection, erasure: Erasure) -> None:
@@ -269,7 +267,7 @@ def show_erasure(connection: Connection, erasure: Erasure) -> None:
 
 
 def follow(connection: Connection, erasure: Erasure) -> Erasure:
-    """Wait until the erasure has ended or is held, and return it. Each new state is printed on standard error."""
+    """Wait until the erasure has ended or needs a decision, and return it. Prints each new state on standard error."""
     printed = None
     try:
         while True:
@@ -277,13 +275,18 @@ def follow(connection: Connection, erasure: Erasure) -> Erasure:
             if states != printed:
                 output.note(states)
                 printed = states
-            if erasure.ended or erasure.state == "held":  # waits for an approval
+            if erasure.ended or erasure.state in ("held", "unmatched"):
                 return erasure
             time.sleep(POLL_SECONDS)
             erasure = connection.client.erasure(erasure.id)
     except KeyboardInterrupt:
         output.note(f"The erasure continues. To see its state: amend erasures show {erasure.id}")
         raise typer.Exit(130) from None
+
+
+def describe_spellings(spellings: Sequence[Spelling]) -> str:
+    """Similar spellings of an identifier, with the number of examples under each."""
+    return ", ".join(f"{one.subject!r} (examples: {one.examples})" for one in spellings)
 
 
 def format_end(erasure: Erasure) -> str | None:

@@ -1,38 +1,24 @@
 """``amend examples``: add, list, correct, export and remove examples."""
 
 import sys
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import httpx
 import msgspec
 import typer
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from amend.client import Client
 from amend.commands import output
-from amend.commands.arguments import read_bytes
 from amend.commands.connection import After, Connection, Limit, Yes, command, confirm, fail, option
+from amend.commands.example_upload import find_file, send_file, watch
 from amend.commands.jobs import Wait
 from amend.commands.models import Name, follow_up
-from amend.errors import ApiError, Invalid
-from amend.example_batches import Batch
-from amend.example_files import ExampleFile, Format
+from amend.example_files import Format
 from amend.operations import exports
-from amend.operations.examples import Sum
-from amend.requests import path, without_none
+from amend.requests import path
 from amend.responses import Added, Example, Page, Replaced
 
-CONTENT_TYPES = {
-    Format.JSON: "application/json",
-    Format.NDJSON: "application/x-ndjson",
-    Format.CSV: "text/csv",
-    Format.ARROW: "application/vnd.apache.arrow.stream",
-    Format.PARQUET: "application/vnd.apache.parquet",
-}
-# An Arrow file consists of these eight bytes, an Arrow stream and an index.
-ARROW_FILE = b"ARROW1\0\0"
-HTTP_TOO_LARGE = 413
+Split = Literal["train", "holdout"]
 PAGE = 1000
 
 app = typer.Typer(help="Add, list, correct, export and remove the examples of a model.", no_args_is_help=True)
@@ -46,9 +32,6 @@ COLUMNS: output.Columns[Example] = {
     "x": lambda example: shorten(output.format_value(example.x)),
 }
 
-# A smaller file is sent unchanged, in one request.
-MAX_UNSPLIT_BYTES = 8 * 2**20
-
 FILES = "A .json, .ndjson, .jsonl or .csv file (also .gz or .zst), or .arrow or .parquet; - for standard input."
 File = Annotated[str, typer.Argument(help=FILES)]
 FORMAT = option("--format", "Format of the file, if its name does not tell.")
@@ -57,6 +40,7 @@ Target = Annotated[str | None, option("--target", "Column with the target (y).",
 Id = Annotated[str | None, option("--id", "Column with the ids.", "COLUMN")]
 Subject = Annotated[str | None, option("--subject", "Column with the subjects.", "COLUMN")]
 Weight = Annotated[str | None, option("--weight", "Column with the weights.", "COLUMN")]
+Time = Annotated[str | None, option("--time", "Column with the event times.", "COLUMN")]
 
 
 @command(app)
@@ -69,16 +53,20 @@ def add(
     id_: Id = None,
     subject: Subject = None,
     weight: Weight = None,
+    time: Time = None,
+    source: Annotated[
+        str | None, option("--source", "Name of this load, for examples without a `source` of their own.", "NAME")
+    ] = None,
 ) -> None:
     """Add the examples in a file of any size. Adding a file twice is safe: duplicates are counted, not stored.
 
     A file of up to 8 MiB is stored completely or not at all. A larger or compressed file, or one whose columns are
     renamed, is sent in batches of 10 000 examples; if a batch is rejected, the batches before it remain stored.
 
-    Example: amend examples add churn march.csv --target left --id customer
+    Example: amend examples add churn march.csv --target left --id customer --source march
     """
-    source = find_file(file, format_, target, id_, subject, weight)
-    send_file(connection, Added, "POST", model, source)
+    found = find_file(file, format_, y=target, id=id_, subject=subject, weight=weight, time=time)
+    send_file(connection, Added, "POST", model, found, source)
     connection.show(connection.response)
 
 
@@ -95,12 +83,12 @@ def label(
 
     Example: amend examples label churn outcomes.csv
     """
-    source = find_file(file, format_, target, id_, None, None)
+    found = find_file(file, format_, y=target, id=id_)
     client = connection.client
     try:
-        total = client.run(client.send_labels(model, watch(source)))
+        total = client.run(client.send_labels(model, watch(found)))
     except ValueError as error:
-        fail(f"{source.name}: {error}")
+        fail(f"{found.name}: {error}")
     client.last_response = httpx.Response(200, content=msgspec.json.encode(total))
     connection.show(connection.response)
 
@@ -115,6 +103,7 @@ def replace(
     id_: Id = None,
     subject: Subject = None,
     weight: Weight = None,
+    time: Time = None,
     wait: Wait = False,
 ) -> None:
     """Correct examples: those in the file replace the ones with the same ids, and the model is adapted.
@@ -123,8 +112,27 @@ def replace(
 
     Example: amend examples replace churn corrected.csv --wait
     """
-    source = find_file(file, format_, target, id_, subject, weight)
-    follow_up(connection, send_file(connection, Replaced, "PUT", model, source), wait)
+    found = find_file(file, format_, y=target, id=id_, subject=subject, weight=weight, time=time)
+    follow_up(connection, send_file(connection, Replaced, "PUT", model, found), wait)
+
+
+@command(app)
+def relabel(
+    connection: Connection,
+    model: Name,
+    id_: Annotated[str, typer.Argument(metavar="ID", help="Id of the example.")],
+    y: Annotated[str, typer.Argument(metavar="LABEL", help="The correct label, as JSON or text.")],
+    wait: Wait = False,
+) -> None:
+    """Correct the label of an example, for instance a suspicious one, and adapt the model.
+
+    Example: amend examples relabel churn a1 0 --wait
+    """
+    try:
+        given = msgspec.json.decode(y)
+    except msgspec.DecodeError:
+        given = y
+    follow_up(connection, connection.client.correct_label(model, id_, given), wait)
 
 
 @command(app)
@@ -148,6 +156,10 @@ def list_(
     quarantined: Annotated[bool, typer.Option("--quarantined", help="List examples in quarantine instead.")] = False,
     pending: Annotated[bool, typer.Option("--pending", help="List examples without a label instead.")] = False,
     source: Annotated[str | None, option("--source", "Only examples from this source.", "NAME")] = None,
+    split: Annotated[Split | None, option("--split", "Only training or holdout examples.")] = None,
+    since: Annotated[
+        str | None, option("--since", "Only examples with this event time or later (or time of arrival).", "TIME")
+    ] = None,
     limit: Limit = None,
     after: After = None,
 ) -> None:
@@ -157,7 +169,9 @@ def list_(
     """
     state: Literal["quarantined"] | None = "quarantined" if quarantined else None
     label: Literal["pending"] | None = "pending" if pending else None
-    pages = Client.examples.make(connection.client, model, state=state, source=source, label=label)
+    pages = Client.examples.make(
+        connection.client, model, state=state, source=source, split=split, label=label, since=since
+    )
     connection.show_list(connection.client.run(pages.page(connection.client, after, limit)), COLUMNS)
 
 
@@ -243,86 +257,6 @@ def count_examples(connection: Connection, model: str, source: str) -> str:
     client = connection.client
     page = client.run(client.ask(Page[Any], "GET", path("models", model, "examples"), source=source, limit=PAGE))
     return f"more than {PAGE}" if page.next else str(len(page.items))
-
-
-def find_file(
-    name: str, form: Format | None, target: str | None, id: str | None, subject: str | None, weight: str | None
-) -> ExampleFile:
-    """The file to send, with the names of its columns."""
-    try:
-        file = ExampleFile.find(name, form, without_none({"y": target, "id": id, "subject": subject, "weight": weight}))
-        if name == "-":
-            file.content = read_bytes(name)
-        _ = file.size
-    except ValueError as error:
-        fail(f"{error} Use --format." if form is None and "Cannot infer" in str(error) else str(error))
-    except OSError as error:
-        fail(f"Cannot read {name}: {error.strerror}.")
-    return file
-
-
-def send_file(connection: Connection, kind: type[Sum], method: str, model: str, file: ExampleFile) -> Sum:
-    """Send a file in one request if it is small enough, else in batches; return the total of the responses."""
-    client, sent = connection.client, 0
-
-    def count() -> Iterator[Batch]:
-        nonlocal sent
-        for batch in watch(file):
-            yield batch
-            sent += batch.count
-
-    try:
-        if file.size <= MAX_UNSPLIT_BYTES and not file.codec and not file.names:
-            content, place = read_whole(file), path("models", model, "examples")
-            if not content:
-                raise ValueError(f"{file.name} contains no examples.")
-            try:
-                response = client.request(method, place, content=content, content_type=CONTENT_TYPES[file.form])
-                return client.read(kind, response)
-            except Invalid as error:
-                if error.status != HTTP_TOO_LARGE:  # a small file can still have too many examples
-                    raise
-        total = client.run(client.send_batches(kind, method, model, count()))
-        client.last_response = httpx.Response(200, content=msgspec.json.encode(total))
-        return total
-    except ApiError as error:
-        raise locate_row(error, file, sent) from None
-    except ValueError as error:
-        fail(f"{file.name}: {error}" if file.name not in str(error) else str(error))
-    except OSError as error:
-        fail(f"Cannot read {file.name}: {error.strerror}.")
-
-
-def watch(file: ExampleFile) -> Iterator[Batch]:
-    """The batches of a file, with a progress bar if standard error is a terminal."""
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    with Progress(
-        *columns, console=output.console(stderr=True), transient=True, disable=not sys.stderr.isatty()
-    ) as bar:
-        task = bar.add_task(output.printable(file.name), total=1.0)
-        for batch in file.batches():
-            yield batch
-            bar.update(task, completed=file.share)
-
-
-def locate_row(error: ApiError, file: ExampleFile, sent: int) -> ApiError:
-    """The same error with the row in the file, and the number of examples that were stored before it."""
-    detail = error.detail
-    match error.errors:
-        case [{"loc": ["examples", int(index), *_]}, *_]:
-            detail = f"Row {index + 1} of {file.name}: {detail}"
-    if sent:
-        detail += f" The {sent} examples before it are stored; it is safe to add the file again."
-    return type(error)(error.status, error.code, detail, error.errors)
-
-
-def read_whole(file: ExampleFile) -> bytes:
-    """The content of a file in a format that the service accepts."""
-    with file.open() as opened:
-        content = opened.read()
-    if file.form is Format.JSON and content.lstrip().startswith(b"["):
-        return b'{"examples": ' + content + b"}"
-    return content.removeprefix(ARROW_FILE) if file.form is Format.ARROW else content
 
 
 def shorten(text: str, length: int = 60) -> str:

@@ -37,7 +37,7 @@ def list_(
     connection: Connection,
     model: Annotated[str | None, option("--model", "Only jobs of this model.")] = None,
     state: Annotated[str | None, option("--state", "queued, running, succeeded, failed or cancelled.")] = None,
-    kind: Annotated[str | None, option("--kind", "adapt, retrain or erase.")] = None,
+    kind: Annotated[str | None, option("--kind", "adapt, retrain, erase, rebuild or analyse.")] = None,
     limit: Limit = None,
     after: After = None,
 ) -> None:

@@ -37,17 +37,38 @@ def list_(connection: Connection, limit: Limit = None, after: After = None) -> N
 def create(
     connection: Connection,
     name: Annotated[str, typer.Argument(help="Name that identifies the key in lists.")],
-    scope: Annotated[list[str], option("--scope", "read, ingest, erase, weights or admin. Can be repeated.")],
+    scope: Annotated[
+        list[str], option("--scope", "read, ingest, erase, approve, analyse, weights or admin. Can be repeated.")
+    ],
     model: Annotated[list[str] | None, option("--model", "Model to allow. Can be repeated. Default: all.")] = None,
     expires: Annotated[str | None, option("--expires", "12h, 90d or a date (2027-01-31). Default: never.")] = None,
+    quota: Annotated[
+        list[str] | None,
+        option("--quota", "Limit, such as rows_per_day=10000. Can be repeated. Default: none."),
+    ] = None,
 ) -> None:
     """Create an API key. It is shown only once.
 
     Example: amend keys create pipeline --scope read --scope ingest --model churn --expires 90d
     """
-    connection.client.create_key(name, scope, model or None, parse_expiry(expires))
+    connection.client.create_key(name, scope, model or None, parse_expiry(expires), parse_quota(quota or []))
     connection.show(connection.response)
     output.note("Store the key now: the service keeps only a hash and cannot show it again.")
+
+
+def parse_quota(pairs: list[str]) -> dict[str, float] | None:
+    """
+    >>> parse_quota(["rows_per_day=10000", "requests_per_second=0.5"])
+    {'rows_per_day': 10000, 'requests_per_second': 0.5}
+    """
+    quota: dict[str, float] = {}
+    for pair in pairs:
+        name, _, number = pair.partition("=")
+        try:
+            quota[name] = float(number) if "." in number else int(number)
+        except ValueError:
+            raise typer.BadParameter("Expected NAME=NUMBER, such as models=3.", param_hint="--quota") from None
+    return quota or None
 
 
 def parse_expiry(text: str | None) -> datetime | timedelta | None:

@@ -1,6 +1,5 @@
 """``amend models``: create, change, adapt, retrain and delete models."""
 
-from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import typer
@@ -12,7 +11,14 @@ from amend.commands.connection import After, Connection, Limit, Yes, command, co
 from amend.commands.jobs import Wait, finish
 from amend.dataframe_schema import read_schema
 from amend.requests import path, without_none
-from amend.responses import Change, Changed, ColumnDrift, Model, PredictionDrift, QualityWindow, Removed, Replaced
+from amend.responses import (
+    Change,
+    Changed,
+    Model,
+    Removed,
+    Replaced,
+    ReturnedDecision,
+)
 
 app = typer.Typer(help="Create, change, adapt, retrain and delete models.", no_args_is_help=True)
 
@@ -43,76 +49,6 @@ CHANGE_COLUMNS: output.Columns[Change] = {
     "value": lambda change: change.value if change.examples is None else f"{change.examples} examples",
     "created": lambda change: output.format_time(change.created_at),
 }
-
-
-def contestant_column(contestant: str, metric: str) -> Callable[[QualityWindow], object]:
-    return lambda window: (getattr(window, contestant) or {}).get(metric)
-
-
-def quality_columns(windows: Sequence[QualityWindow]) -> output.Columns[QualityWindow]:
-    """The loss, and accuracy or RMSE, of the champion, the frozen version and the baseline."""
-    metrics = [m for m in ("loss", "accuracy", "auc", "rmse") if any(m in window.champion for window in windows)]
-    columns: dict[str, Callable[[QualityWindow], object]] = {
-        "from": lambda window: output.format_time(window.from_),
-        "rows": lambda window: window.rows,
-        "champion": lambda window: window.champion.get("version"),
-    }
-    for metric in metrics:
-        for contestant in ("champion", "frozen", "baseline"):
-            if any(metric in (getattr(window, contestant) or {}) for window in windows):
-                name = metric if contestant == "champion" else f"{metric} ({contestant})"
-                columns[name] = contestant_column(contestant, metric)
-    columns["alarm"] = lambda window: "alarm" if window.alarm else None
-    return columns
-
-
-@command(app)
-def quality(
-    connection: Connection,
-    model: Name,
-    window: Annotated[str, option("--window", "Length of the windows: hour, day, week or job.", "KIND")] = "day",
-    limit: Limit = None,
-    after: After = None,
-) -> None:
-    """Show test-then-train metrics: how the champion did on new examples before it learnt them.
-
-    Example: amend models quality churn --window week
-    """
-    if window not in ("hour", "day", "week", "job"):
-        fail(f"--window: {window!r} is not one of hour, day, week, job.")
-    pages = Client.quality.make(connection.client, model, window)  # type: ignore[arg-type]
-    page = connection.client.run(pages.page(connection.client, after, limit))
-    connection.show_list(page, quality_columns(page.items))
-
-
-DRIFT_COLUMNS: output.Columns[tuple[str, ColumnDrift | PredictionDrift]] = {
-    "column": lambda row: row[0],
-    "type": lambda row: row[1].type,
-    "psi": lambda row: f"{row[1].psi:.3f}",
-    "p-value": lambda row: f"{row[1].p_value:.2g}",
-    "missing": lambda row: f"{row[1].missing:.1%}",
-    "unseen": lambda row: f"{row[1].unseen:.1%}",
-    "drifted": lambda row: "drifted" if row[1].drifted else None,
-}
-
-
-@command(app)
-def drift(connection: Connection, model: Name) -> None:
-    """Compare recent examples with those of the last full training, column by column.
-
-    Example: amend models drift churn
-    """
-    found = connection.client.drift(model)
-    if connection.as_json:
-        connection.show(connection.response)
-        return
-    output.note(f"{found.window.rows} recent rows compared with {found.reference.rows} rows of the last full training.")
-    rows: list[tuple[str, ColumnDrift | PredictionDrift]] = [(column.name, column) for column in found.columns]
-    if found.predictions:
-        rows.insert(0, ("(predictions)", found.predictions))
-    output.print_table(rows, DRIFT_COLUMNS)
-    if found.omitted:
-        output.note(f"{found.omitted} columns with a smaller PSI are not listed.")
 
 
 @command(app, "list")
@@ -153,7 +89,7 @@ def create(
     weight: Annotated[str | None, option("--weight", EXCLUDED.format("weights"), "COLUMN")] = None,
     target_kind: Annotated[
         str | None,
-        option("--target-kind", "Kind of the target: binary, classes, number or count (with --from).", "KIND"),
+        option("--target-kind", "Kind of the target: binary, classes, labels, number or count (with --from).", "KIND"),
     ] = None,
     architecture: Architecture = None,
     regularizer: Regularizer = None,
@@ -220,13 +156,17 @@ def policy(
     connection: Connection,
     model: Name,
     changes: Annotated[str | None, typer.Argument(metavar="JSON", help="Fields to change, as JSON or @FILE.")] = None,
+    yes: Yes = False,
 ) -> None:
     """Show the policy of a model, or change fields of it.
 
     Example: amend models policy churn '{"adapt": {"after_changes": 50}}'
     """
     client = connection.client
-    found = client.model(model) if changes is None else client.change_policy(model, parse_json(changes, "the policy"))
+    changed = None if changes is None else parse_json(changes, "the policy")
+    if isinstance(changed, dict) and changed.get("expire") is not None:
+        confirm(f"Remove the examples of {model} as soon as they are older than {changed['expire']}?", yes)
+    found = client.model(model) if changed is None else client.change_policy(model, changed)
     connection.show(found.policy)
 
 
@@ -265,6 +205,8 @@ def change(
     if drop_column:
         named = f"the column{'s' * (len(drop_column) > 1)} {', '.join(drop_column)}"
         confirm(f"Drop {named} of {model}? Adding a column of the same name and type restores its values.", yes)
+    if revert is not None and not yes and adds_columns(connection, model, revert):
+        confirm(f"Revert the change at position {revert} of {model}? The columns that it added are dropped.", yes)
     changed = connection.client.change_model(
         model,
         regularizer=parse_kind(regularizer, "--regularizer"),
@@ -283,6 +225,13 @@ def change(
     if changed.restored:
         output.note(f"Columns restored with their values: {', '.join(changed.restored)}.")
     follow_up(connection, changed, wait)
+
+
+def adds_columns(connection: Connection, model: str, position: int) -> bool:
+    """Whether the change at a position may have added columns, which reverting it would drop."""
+    pages = Client.changes.make(connection.client, model)
+    found = connection.client.run(pages.page(connection.client, str(position + 1), 1)).items
+    return bool(found) and found[0].position == position and found[0].kind == "input"
 
 
 @command(app)
@@ -336,7 +285,7 @@ def retrain(connection: Connection, model: Name, wait: Wait = False) -> None:
     finish(connection, connection.client.retrain(model), wait)
 
 
-def follow_up(connection: Connection, done: Changed | Removed | Replaced, wait: bool) -> None:
+def follow_up(connection: Connection, done: Changed | Removed | Replaced | ReturnedDecision, wait: bool) -> None:
     """Print the response to a change; with ``wait``, wait for the job that adapts the model."""
     if wait and done.job:
         finish(connection, connection.client.job(done.job), wait)

@@ -1,12 +1,14 @@
 """``amend predict``: predictions of a model."""
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from amend.commands import output
-from amend.commands.arguments import parse_json
-from amend.commands.connection import Connection, option
+from amend.commands.arguments import is_file, parse_json, read_table
+from amend.commands.connection import Connection, fail, option
 from amend.commands.models import Name
 from amend.requests import path
 from amend.responses import Prediction, Predictions
@@ -17,28 +19,49 @@ COLUMNS: output.Columns[Numbered] = {
     "mean": lambda row: row[1].mean,
     "score": lambda row: row[1].score,
     "class": lambda row: row[1].class_,
+    "labels": lambda row: row[1].labels,
     "probabilities": lambda row: row[1].probabilities,
     "std": lambda row: row[1].std,
     "interval": lambda row: row[1].interval,
+    "contributions": lambda row: row[1].contributions,
 }
 
 
 def predict(
     connection: Connection,
     model: Name,
-    inputs: Annotated[str, typer.Argument(help="Inputs as JSON, or a file with JSON; - for standard input.")],
+    inputs: Annotated[
+        str,
+        typer.Argument(help="Inputs as JSON, or a .json, .csv, .parquet or .arrow file; - for standard input."),
+    ],
     version: Annotated[int | None, typer.Option("--version", min=1, help="Default: the champion.")] = None,
     uncertainty: Annotated[bool, option("--uncertainty", "Include the standard deviation and an interval.")] = False,
+    explain: Annotated[bool, option("--explain", "Include the contribution of each column (linear models).")] = False,
+    record: Annotated[
+        bool, option("--record", "Store the inputs and predictions as examples without labels. Requires --id.")
+    ] = False,
+    ids: Annotated[list[str] | None, option("--id", "With --record: id of each input, in order.")] = None,
+    subjects: Annotated[list[str] | None, option("--subject", "With --record: person of each input, in order.")] = None,
 ) -> None:
-    """Predict for a list of inputs, or for a single vector or row.
+    """Predict for a list of inputs, for a single vector, row or text, or for the rows of a file.
 
-    Example: amend predict churn '[[0.2, 1.5], [0.1, 0.9]]'
+    Example: amend predict churn customers.csv
     """
+    if is_table(inputs):
+        if record or ids or subjects:
+            fail("--record, --id and --subject apply to inputs as JSON, not to a table.")
+        print_table_of(connection, model, inputs, version, uncertainty)
+        return
     body = make_body(parse_json(inputs, "The input"))
     if version is not None:
         body["version"] = version
     if uncertainty:
         body["uncertainty"] = True
+    if explain:
+        body["explain"] = True
+    if record:
+        body["record"] = True
+    body |= {name: given for name, given in (("ids", ids), ("subjects", subjects)) if given}
     client = connection.client
     found = client.read(Predictions, client.request("POST", path("models", model, "predictions"), json=body))
     if connection.as_json:
@@ -47,6 +70,30 @@ def predict(
     rows = list(enumerate(found.outputs, start=1))
     shown = {name: value_of for name, value_of in COLUMNS.items() if any(value_of(row) is not None for row in rows)}
     output.print_table(rows, {"input": lambda row: row[0], **shown})
+    output.note(f"Predicted by version {found.version} of {model}.")
+
+
+def is_table(inputs: str) -> bool:
+    return Path(inputs).suffix.lower() in (".csv", ".parquet", ".arrow", ".arrows", ".feather") and is_file(inputs)
+
+
+def print_table_of(connection: Connection, model: str, name: str, version: int | None, uncertainty: bool) -> None:
+    """Print the predictions for the rows of a file."""
+    try:
+        found = connection.client.predict_table(model, read_table(name), version=version, uncertainty=uncertainty)
+    except ValueError as error:
+        fail(f"{name}: {error}")
+    rows = found.to_arrow().to_pylist()
+    if connection.as_json:
+        output.print_json({"version": found.version, "outputs": rows})
+        return
+    numbered = list(enumerate(rows, start=1))
+    names = found.to_arrow().column_names
+
+    def cell_of(column: str) -> Callable[[tuple[int, dict[str, Any]]], object]:
+        return lambda row: row[1][column]
+
+    output.print_table(numbered, {"input": lambda row: row[0], **{column: cell_of(column) for column in names}})
     output.note(f"Predicted by version {found.version} of {model}.")
 
 
@@ -59,7 +106,7 @@ def make_body(value: Any) -> dict[str, object]:
     match value:
         case {"inputs": list()}:
             return dict(value)
-        case dict() | [int() | float(), *_]:
+        case dict() | str() | [int() | float(), *_]:
             return {"inputs": [value]}
         case _:
             return {"inputs": value}

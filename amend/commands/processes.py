@@ -17,7 +17,7 @@ from amend.commands.connection import fail
 PARTS = ("core", "service", "worker", "migrations", "bench")
 # Two packages of the extra `server`, which are rarely installed otherwise.
 PACKAGES = ("torch", "mlflow")
-# `--help` is passed on, too: only the benchmark knows its options.
+# `--help` is passed on as well: only the benchmark knows its options.
 PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
 
 BENCHMARKS = {
@@ -25,8 +25,14 @@ BENCHMARKS = {
     "paper": "Reproduce the tasks of the K-priors paper: accuracy, distance to a retrain, and cost.",
     "scale": "Measure the time of one adaptation as the number of past examples grows.",
     "ingest": "Measure how many examples per second the service stores, by request format.",
+    "frames": "Compare predictions for a frame through the client with scikit-learn.",
     "turnaround": "Measure the time from the response to a removal to the new champion.",
+    "checks": "Measure what the promotion gate and the other checks of model quality add to the turnaround.",
+    "analyses": "Compare analyses with brute force: leave-one-out, cross-validation, previews, labelling.",
     "sharing": "Measure the time of a pass over all examples, in one process and on Ray.",
+    "gate": "Count how often the promotion gate rejects ordinary batches.",
+    "pages": "Measure how long the web pages of models with a long history take to load.",
+    "audit": "Count how often the audit of a network rejects faked unlearning, and how often honest results.",
     "erasure": "Measure the time of erasures, from the request to the receipt.",
 }
 
@@ -64,7 +70,7 @@ def demo(
     ),
     show: Open = False,
 ) -> None:
-    """Run a demonstration of two to three minutes: two digits models and a table of a million rows adapt and forget.
+    """Run a demonstration of two to three minutes: a model of a million customers adapts and forgets.
 
     It starts its own Amend in a temporary folder and leaves only the chart behind.
 
@@ -74,6 +80,27 @@ def demo(
     from amend.demo.run import run  # needs scikit-learn, which takes a while to load
 
     raise typer.Exit(run(figure, keep, show))
+
+
+def prove(
+    folder: Annotated[Path, typer.Option("--report", help="Folder for the report.")] = Path("amend-twins"),
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the random history.")] = 0,
+    events: Annotated[int, typer.Option("--events", min=1, help="Number of random events for each model.")] = 9,
+    models: Annotated[list[str] | None, typer.Option("--model", help="Only this model; may be repeated.")] = None,
+) -> None:
+    """Run two services whose erased examples differ through the same history, and compare everything they store.
+
+    Exits with status 1 if anything differs that is not in the declared list of exceptions. Takes about twenty minutes.
+
+    Example: amend prove --seed 7 --report twins
+    """
+    require_server()
+    from amend.prove.history import specs
+    from amend.prove.run import run
+
+    if unknown := set(models or ()) - specs().keys():
+        raise typer.BadParameter(f"Unknown model {min(unknown)}. The models are: {', '.join(specs())}.")
+    raise typer.Exit(run(folder, seed, events, tuple(models or ())))
 
 
 def service() -> None:
@@ -124,6 +151,35 @@ def migrate() -> None:
     Example: amend migrate
     """
     run_module("migrations")
+
+
+def backup(folder: Annotated[Path, typer.Argument(help="New or empty folder for the backup.")]) -> None:
+    """Back up the database and the files of the register; everything may be running.
+
+    PostgreSQL requires pg_dump on the PATH. Keep the secret key and the signing key elsewhere: they are not included.
+
+    Example: amend backup /backups/2026-03-01
+    """
+    run_module("migrations.backup", "save", str(folder))
+
+
+def restore(
+    folder: Annotated[Path, typer.Argument(help="Folder of the backup.")],
+    lossy: Annotated[
+        bool, typer.Option("--lossy", help="Restore a backup that is older than AMEND_BACKUP_RETENTION.")
+    ] = False,
+) -> None:
+    """Replace the database by a backup, and repeat everything since that concerns people. Stop all processes first.
+
+    Erasures, requests, decisions, removals and corrections since the backup are repeated from the store, which stays as
+    it is. PostgreSQL requires pg_restore on the PATH.
+
+    Example: amend restore /backups/2026-03-01
+    """
+    require_server()
+    from amend.up.restore import restore as run_restore  # needs a Unix; the other commands do not
+
+    raise typer.Exit(run_restore(folder, lossy))
 
 
 def run_module(module: str, *arguments: str) -> NoReturn:

@@ -93,8 +93,13 @@ def promote(connection: Connection, model: Name, version: Number) -> None:
 
     Example: amend versions promote churn 6
     """
+    promoted = connection.client.promote(model, version)
+    if promoted.job is not None:
+        rebuilt = f"Version {version} was purged. The job {promoted.job} trains a new version at position "
+        connection.say(connection.response, f"{rebuilt}{promoted.position} and promotes it.")
+        return
     sentence = f"Version {version} is the champion of {model}."
-    if connection.client.promote(model, version).held:
+    if promoted.held:
         sentence += f" The model is held. To resume automatic work: amend models resume {model}"
     connection.say(connection.response, sentence)
 
@@ -117,8 +122,8 @@ def discard(connection: Connection, model: Name, version: Number, yes: Yes = Fal
     """
 
     def question() -> str:
-        quarantined = connection.client.model(model).counts.quarantined
-        return f"Remove the examples of version {version} of {model}? {quarantined} are in quarantine."
+        quarantined = connection.client.version(model, version).quarantined
+        return f"Remove the {quarantined} quarantined examples of version {version} of {model}?"
 
     confirm(question, yes)
     decision = connection.client.discard(model, version)

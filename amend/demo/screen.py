@@ -14,7 +14,6 @@ Bar = Callable[[float, str], None]
 """Takes the progress, from 0 to 1, and a description."""
 WIDTH = 110
 """Maximum width of sentences."""
-COLUMNS = ("model", "change", "adapted", "retrained", "differ", "bound", "passes", "speed-up")
 
 
 class Screen:
@@ -71,10 +70,11 @@ class Screen:
 
             yield [bar(name) for name in names]
 
-    def table(self, rows: Sequence[Sequence[str]]) -> None:
-        table = Table(title="Adapted version compared with a full retrain on the same data", title_style="bold")
-        for column in COLUMNS:
-            table.add_column(column, justify="left" if column in COLUMNS[:2] else "right")
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """Print a table; the first column is left-aligned."""
+        table = Table(title=title, title_style="bold")
+        for i, column in enumerate(columns):
+            table.add_column(column, justify="right" if i else "left")
         for row in rows:
             table.add_row(*row)
         self.console.print("", table)
@@ -94,3 +94,19 @@ def seconds(number: float) -> str:
     ('0.03 s', '2.3 s')
     """
     return f"{number:.2f} s" if number < 1 else f"{number:.1f} s"
+
+
+def small_percent(fraction: float) -> str:
+    """
+    >>> small_percent(0.00123), small_percent(3e-8)
+    ('0.12 %', '0.01 %')
+    """
+    return f"{max(100 * fraction, 0.01):.2g} %"
+
+
+def thousands(number: int) -> str:
+    """
+    >>> thousands(1_000_000)
+    '1 000 000'
+    """
+    return f"{number:,}".replace(",", " ")

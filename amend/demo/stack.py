@@ -43,14 +43,15 @@ class NotReady(Exception):
 class Stack:
     """A context manager. Afterwards no process and, unless `keep_files` is set, no file is left."""
 
-    def __init__(self) -> None:
+    def __init__(self, **settings: str) -> None:
+        """`settings`: environment variables, which take precedence over the quick settings."""
         self.home = Path(tempfile.mkdtemp(prefix="amend-demo-"))
         ports = free_ports(dict.fromkeys(("AMEND_PORT", "AMEND_MLFLOW_PORT"), (LOOPBACK, "0")))
         self.url, self.mlflow_url = (f"http://{LOOPBACK}:{port}" for port in ports.values())
         self.mlflow_key = self.home / "mlflow.key"
         # Without the user's own settings of Amend and MLflow.
         own = {name: value for name, value in os.environ.items() if not name.startswith(("AMEND_", "MLFLOW_"))}
-        self.environment = {**own, **QUICK_SETTINGS, "AMEND_HOME": str(self.home)}
+        self.environment = {**own, **QUICK_SETTINGS, **settings, "AMEND_HOME": str(self.home)}
         self.environment |= {name: str(port) for name, port in ports.items()}
         self.keep_files = False
         self.process: subprocess.Popen[bytes] | None = None

@@ -4,6 +4,6 @@ Nothing is pickled, and neither library is imported here: a caller who has an es
 """
 
 from amend.estimators.composition import Import, compose
-from amend.estimators.inputs import Inputs, describe_inputs
+from amend.estimators.fitted_rows import Inputs, describe_inputs
 
 __all__ = ["Import", "Inputs", "compose", "describe_inputs"]

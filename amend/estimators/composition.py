@@ -1,14 +1,36 @@
 """Combines an estimator and its rows into an import: model spec, weights in the service's order, units of columns."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from amend.estimators.features import MISSING, Feature, input_names, require, split_pipeline, transform
-from amend.estimators.inputs import Inputs
-from amend.estimators.layers import Fitted, Layer, read_estimator
+from amend.errors import EstimatorUnsupported
+from amend.estimators.estimator_weights import Fitted, Layer, read_estimator, unwrap
+from amend.estimators.fitted_rows import Inputs
+from amend.estimators.frozen_bodies import compose_frozen, split_frozen
+from amend.estimators.onnx_conversion import Converted, convert_steps
+from amend.estimators.pipeline_columns import (
+    FLAG,
+    MISSING,
+    OTHER,
+    Categories,
+    Feature,
+    NotColumnwiseError,
+    input_names,
+    is_a,
+    name_of,
+    require,
+    split_pipeline,
+    transform,
+)
+from amend.estimators.pipeline_steps import PipelineReader, Slot
+from amend.estimators.torch_modules import describe_module, is_plain, to_safetensors
+from amend.estimators.tree_readers import is_ensemble
+from amend.estimators.trees import compose_trees
 
 Spec = dict[str, Any]
+PINNED_PER_ROW, PINNED_RANGE = 1e5, (1e8, 1e10)
+"""The penalty of a weight that the estimator does not have, which keeps it at zero. Larger ones make bounds worse."""
 
 
 @dataclass(frozen=True)
@@ -19,11 +41,39 @@ class Import:
     target: Mapping[str, Any]
     architecture: Spec
     regularizer: Spec
-    weights: list[float]
+    weights: list[float] | None
+    """None: the service trains the head of imported trees."""
     units: dict[str, list[float]] | None
     examples: Any
     class_weight: Mapping[str, float] | None = None
     loss: str | None = None
+    splits: Spec | None = None
+    """The splits of trees."""
+    tensors: bytes | None = None
+    """Weights and buffers as a safetensors file, in place of `weights`."""
+    content: bytes | None = None
+    """The ONNX file of the encoder, which the architecture names by its digest once it is uploaded."""
+
+    def state_origin(self, trained_on: str) -> None:
+        """Note in the spec what the steps were fitted on; the upload of an ONNX file states its origin itself."""
+        if "transform" in self.input:
+            self.input["transform"]["trained_on"] = trained_on
+        elif self.content is None:
+            raise EstimatorUnsupported("trained_on= needs steps or frozen layers that become an encoder. Leave it out.")
+
+    def select(self, rows: Inputs | None) -> Any:
+        """Other rows with the columns that the model reads; None if there are none."""
+        if rows is None:
+            return None
+        if self.input["kind"] == "text":
+            return name_text(rows)
+        columns = self.input.get("columns")
+        if (columns is None) != (rows.names is None):
+            raise EstimatorUnsupported("Pass the rows of the holdout in the same form as the examples.")
+        names = [] if columns is None else [column["name"] for column in columns]
+        missing = [name for name in names if name not in (rows.names or [])]
+        require(not missing, f"The holdout lacks {', '.join(map(repr, missing[:3]))}.")
+        return rows.only(names)
 
 
 @dataclass(frozen=True)
@@ -39,34 +89,43 @@ class Encoding:
     """Mean and scale of a table's number columns, applied by the service; for arrays, `flatten` applies them."""
     names: list[str]
     """Names of the columns that are sent."""
+    pinned: Sequence[int] = ()
+    """Indices of encoded values that occur in the rows, but are no features of the estimator."""
 
 
 def compose(estimator: Any, inputs: Inputs, outputs: Mapping[str, Any] | None, regularizer: Spec | None) -> Import:
     """The model that predicts what the estimator predicts, and that a retrain on the same rows would give."""
-    steps, last = split_pipeline(estimator)
-    fitted = read_estimator(last, outputs, inputs.rows, inputs.total)
-    count = 1
-    for size in inputs.shape:
-        count *= size
-    features = [Feature(i) for i in range(count)]
-    names = input_names(steps[0] if steps else last, inputs.names)
-    if inputs.names is not None and names is not None:
-        missing = [name for name in names if name not in inputs.names]
+    if is_a(estimator, "Module"):
         require(
-            not missing, f"The frame lacks {', '.join(map(repr, missing[:3]))}, which the estimator was fitted with."
+            is_a(estimator, "Sequential"),
+            f"{name_of(estimator)} cannot be imported. Pass a torch Sequential, or write a plugin "
+            "(docs/how-to/write-a-plugin.md). If its body is frozen, pass Sequential(body, head).",
         )
-        features = [Feature(inputs.names.index(name)) for name in names]  # in the order of the fit
-    for step in steps:
-        features = transform(features, step, names)
-    first = fitted.layers[0]
-    expected = first.weight.shape[1]
-    require(len(features) == expected, f"The estimator takes {expected} features, but the rows have {len(features)}.")
-    free = fitted.linear and first.delta == 0 and not all(f.is_number for f in features)
-    require(not free, "Without a penalty, weights of categories are not unique. Fit a Ridge, or use a finite C.")
-    places = [(feature.column, feature.value) for feature in features]
-    require(len(set(places)) == len(places), "A pipeline that uses an input twice cannot be imported.")
-    encoding = encode_vector(inputs, features) if inputs.names is None else encode_table(inputs.names, features)
-    weights, deltas = flatten(fitted, encoding, features)
+        require(outputs is not None, "A torch module does not tell what it predicts. Pass outputs={'kind': ...}.")
+        assert outputs is not None
+        if frozen := split_frozen(estimator, outputs):
+            return Import(**compose_frozen(*frozen, inputs, outputs, regularizer))
+        if not is_plain(estimator):
+            return compose_module(estimator, inputs, outputs, regularizer)
+    estimator, log = unwrap(estimator)
+    steps, last = split_pipeline(estimator)
+    if is_ensemble(last):
+        return Import(**compose_trees(last, steps, inputs, outputs, regularizer, log), units=None)
+    fitted = read_estimator(last, outputs, inputs)
+    if log:
+        require(fitted.target == {"kind": "number"}, "Only a regressor of a number can have a transformed target.")
+        fitted = fitted.of_target({"kind": "number", "transform": log})
+    columns, names = order_columns(inputs, steps[0] if steps else last)
+    try:
+        try:
+            encoding, weights, deltas = compose_columns(fitted, inputs, steps, columns, names)
+        except NotColumnwiseError:
+            encoding, weights, deltas = compose_steps(fitted, inputs, steps, columns, names)
+    except EstimatorUnsupported as error:
+        if not fitted.linear or not steps:
+            raise
+        converted = convert_steps(steps, inputs, names, str(error))
+        return compose_converted(fitted, inputs, converted, regularizer)
     if regularizer is None:
         regularizer = penalty_of(fitted, deltas)
     hidden = [len(layer.bias) for layer in fitted.layers[:-1]]
@@ -76,78 +135,211 @@ def compose(estimator: Any, inputs: Inputs, outputs: Mapping[str, Any] | None, r
     return Import(*parts, fitted.class_weight, fitted.loss)
 
 
+def compose_converted(fitted: Fitted, inputs: Inputs, found: Converted, regularizer: Spec | None) -> Import:
+    """A linear head on the features of converted steps."""
+    check_count(fitted, found.features)
+    encoding = Encoding(found.input, found.features, list(range(found.features)), None, found.names)
+    weights, deltas = flatten(fitted, encoding, [Feature(i) for i in range(found.features)])
+    architecture = {"kind": "linear", "encoder": found.encoder}
+    examples = name_text(inputs) if found.input == {"kind": "text"} else inputs.only(found.names)
+    parts = (found.input, fitted.target, architecture, regularizer or penalty_of(fitted, deltas), weights)
+    return Import(*parts, None, examples, fitted.class_weight, fitted.loss, content=found.content)
+
+
+def name_text(rows: Inputs) -> Any:
+    """The rows with their column of texts under the name that the service knows."""
+    names = rows.names or []
+    require(len(names) == 1, f"The frame must have one column of texts, but has {len(names)} columns.")
+    return rows.table.rename_columns(["text" if name == names[0] else name for name in rows.table.column_names])
+
+
+def compose_module(module: Any, inputs: Inputs, outputs: Mapping[str, Any], regularizer: Spec | None) -> Import:
+    """The network of a torch Sequential; the columns of a frame are its inputs, in their order."""
+    described = describe_module(module, outputs)
+    given: Spec = {"kind": "vector", "dim": inputs.shape[0]}
+    if len(inputs.shape) == 3:
+        given = {"kind": "image", "shape": list(inputs.shape)}
+    elif inputs.names is not None:
+        columns = [{"name": name, "type": "number"} for name in inputs.names]
+        unchanged = {"steps": [keep_all(len(columns))], "features": inputs.names, "trained_on": "other"}
+        given = {"kind": "table", "columns": columns, "transform": unchanged}
+    architecture = {"kind": "sequential", "layers": described.layers}
+    penalty = regularizer or {"kind": "l2", "delta": 1.0, "penalize_bias": False}
+    tensors = to_safetensors(described.tensors)
+    examples = inputs.only(inputs.names or [])
+    return Import(given, outputs, architecture, penalty, [], None, examples, tensors=tensors)
+
+
+def order_columns(inputs: Inputs, first: Any) -> tuple[list[int], Sequence[str] | None]:
+    """The indices of the inputs in the order of the fit, and the names that they had in it."""
+    count = 1
+    for size in inputs.shape:
+        count *= size
+    names = input_names(first, inputs.names)
+    if inputs.names is None or names is None:
+        return list(range(count)), names
+    missing = [name for name in names if name not in inputs.names]
+    require(not missing, f"The frame lacks {', '.join(map(repr, missing[:3]))}, which the estimator was fitted with.")
+    return [inputs.names.index(name) for name in names], names
+
+
+def compose_columns(
+    fitted: Fitted, inputs: Inputs, steps: list[Any], columns: list[int], names: Sequence[str] | None
+) -> tuple[Encoding, list[float], Any]:
+    """Encoding, weights and deltas of a model whose features are columns in units, and indicators of categories."""
+    features, found = [Feature(i) for i in columns], Categories()
+    for step in steps:
+        features = transform(features, step, names, found)
+    check_count(fitted, len(features))
+    places = [(feature.column, feature.value) for feature in features]
+    if len(set(places)) < len(places):
+        raise NotColumnwiseError("The pipeline uses an input twice.")
+    free = fitted.linear and fitted.layers[0].delta == 0 and not all(f.is_number for f in features)
+    require(not free, "Without a penalty, weights of categories are not unique. Fit a Ridge, or use a finite C.")
+    encoding = encode_vector(inputs, features) if inputs.names is None else encode_table(inputs.names, features, found)
+    if encoding.pinned and not fitted.linear:
+        raise NotColumnwiseError("A network has no penalty for each weight.")
+    return encoding, *flatten(fitted, encoding, features, inputs.total)
+
+
+def compose_steps(
+    fitted: Fitted, inputs: Inputs, steps: list[Any], columns: list[int], names: Sequence[str] | None
+) -> tuple[Encoding, list[float], Any]:
+    """Encoding, weights and deltas of a model that computes the features of the pipeline."""
+    require(len(inputs.shape) == 1, "A pipeline for images cannot be imported.")
+    reader = PipelineReader(names, inputs.names is not None)
+    made, slots = reader.chain(steps, [Slot(i) for i in columns])
+    check_count(fitted, len(slots))
+    for complete in reader.deferred:
+        complete()
+    reader.numbers |= {slot.column for slot in slots if slot.column is not None}
+    both = sorted(reader.numbers & reader.categories.keys())
+    require(not both, "A column cannot be both a number and a category. Add a copy of it to the frame.")
+    free = fitted.linear and fitted.layers[0].delta == 0 and bool(reader.categories)
+    require(not free, "Without a penalty, weights of categories are not unique. Fit a Ridge, or use a finite C.")
+    described: Spec = {"kind": "vector", "dim": len(columns)}
+    used: list[str] = []
+    if inputs.names is not None:
+        columns = drop_unused(made, columns, reader)
+        used = [inputs.names[i] for i in columns]
+        described = {"kind": "table", "columns": [describe_column(inputs.names[i], reader, i) for i in columns]}
+    described["transform"] = {"steps": made or [keep_all(len(columns))], "features": feature_names(steps, len(slots))}
+    encoding = Encoding(described, len(slots), list(range(len(slots))), None, used)
+    return encoding, *flatten(fitted, encoding, [Feature(i) for i in range(len(slots))])
+
+
+def drop_unused(steps: list[Spec], columns: list[int], reader: PipelineReader) -> list[int]:
+    """The columns without those that the pipeline drops, whose values may be anything."""
+    kept = [place for place, i in enumerate(columns) if i in reader.numbers or i in reader.categories]
+    if len(kept) < len(columns):
+        for part in steps[0]["parts"]:  # only a selection of columns drops any
+            part["inputs"] = [kept.index(place) for place in part["inputs"]]
+    return [columns[place] for place in kept]
+
+
+def keep_all(count: int) -> Spec:
+    return {"kind": "parts", "parts": [{"inputs": list(range(count)), "steps": []}]}
+
+
+def describe_column(name: str, reader: PipelineReader, i: int) -> Spec:
+    if i not in reader.categories:
+        return {"name": name, "type": "number"}
+    return {"name": name, "type": "category", "values": reader.categories[i], "other": True}
+
+
+def feature_names(steps: list[Any], count: int) -> list[str]:
+    """The names of a pipeline's features, if it knows them."""
+    names: Any = None
+    try:
+        for step in steps:
+            names = step.get_feature_names_out(names)
+        found = [str(name)[:200] for name in names]
+    except (AttributeError, TypeError, ValueError):
+        found = []
+    if len(found) == count and all(name.isprintable() and name for name in found):
+        return found
+    return [f"feature {i}" for i in range(count)]
+
+
+def check_count(fitted: Fitted, count: int) -> None:
+    expected = fitted.layers[0].weight.shape[1]
+    require(count == expected, f"The estimator takes {expected} features, but the rows have {count}.")
+
+
 def encode_vector(inputs: Inputs, features: list[Feature]) -> Encoding:
     """The encoding of an array, which the service does not change."""
     require(
         all(f.is_number for f in features), "A pipeline with categories requires a frame. Pass the rows as a frame."
     )
-    require(
-        len(features) == len({f.column for f in features}), "A pipeline that uses an input twice cannot be imported."
-    )
     shape = inputs.shape
     size = len(features)
-    require(
-        sorted(f.column for f in features) == list(range(size)),
-        "The pipeline does not use all columns of x. Remove the unused columns.",
-    )
+    if sorted(f.column for f in features) != list(range(size)) or any(f.fill is not None for f in features):
+        raise NotColumnwiseError("The pipeline does not use all columns of x as they are.")
     image = len(shape) == 3
     described = {"kind": "image", "shape": list(shape)} if image else {"kind": "vector", "dim": size}
     return Encoding(described, size, [f.column for f in features], None, [])
 
 
-def encode_table(names: list[str], features: list[Feature]) -> Encoding:
-    """The encoding of a table: its numbers, a flag for each missing number, then for each category its values and a
-    flag for none of them."""
+def encode_table(names: list[str], features: list[Feature], found: Categories) -> Encoding:
+    """The encoding of a table: its numbers, a flag for each missing number, then for each category its values, a flag
+    for unseen values and one for missing values."""
     numbers = {f.column: f for f in features if f.is_number}
-    values: dict[int, list[Any]] = {}
-    for feature in features:
-        if not feature.is_number:
-            values.setdefault(feature.column, []).append(feature.value)
-    require(not numbers.keys() & values.keys(), "A column cannot be both a number and a category.")
-    used = [i for i in range(len(names)) if i in numbers or i in values]
+    flags = {f.column for f in features if f.value is FLAG}
+    require(not numbers.keys() & found.values.keys(), "A column cannot be both a number and a category.")
+    if not flags <= numbers.keys():
+        raise NotColumnwiseError("A flag of a missing number is used without the number.")
+    used = [i for i in range(len(names)) if i in numbers or i in found.values]
+    order = [i for i in used if i in numbers]
     columns: list[Spec] = []
-    first, size = {}, 2 * len(numbers)
+    places: dict[tuple[int, Any], int] = {}
+    for k, i in enumerate(order):
+        places[i, numbers[i].value], places[i, FLAG] = k, len(order) + k
+    size = 2 * len(order)
     for i in used:
         if i in numbers:
             columns.append({"name": names[i], "type": "number"})
             continue
-        known = [value for value in values[i] if value is not MISSING]
-        # The estimator has no weight for unseen values.
-        columns.append({"name": names[i], "type": "category", "values": known, "other": False})
-        first[i], size = size, size + len(known) + 1
-    order = [i for i in used if i in numbers]
-    units = {"mean": [numbers[i].mean for i in order], "scale": [numbers[i].scale for i in order]}
-
-    def place(feature: Feature) -> int:
-        if feature.is_number:
-            return order.index(feature.column)
-        known = [value for value in values[feature.column] if value is not MISSING]
-        return first[feature.column] + (len(known) if feature.value is MISSING else known.index(feature.value))
-
+        known, accepts = found.values[i], i in found.unseen
+        columns.append({"name": names[i], "type": "category", "values": known, "other": accepts})
+        indicators = [*known, *([OTHER] if accepts and "other" not in known else []), MISSING]
+        places |= {(i, value): size + k for k, value in enumerate(indicators)}
+        size += len(indicators)
+    own = [places[f.column, f.value] for f in features]
+    # values that can occur: missing numbers that the pipeline replaces, and categories without a weight
+    occurring = [places[i, FLAG] for i in order if numbers[i].fill is not None]
+    occurring += [
+        place for (i, v), place in places.items() if i in found.values and (v is not MISSING or i in found.unseen)
+    ]
+    # A missing number is encoded as 0, which is the replacement if that is the mean of the units.
+    means = [numbers[i].mean if (fill := numbers[i].fill) is None else fill for i in order]
+    units = {"mean": means, "scale": [numbers[i].scale for i in order]}
     described = {"kind": "table", "columns": columns}
-    return Encoding(described, size, [place(f) for f in features], units, [names[i] for i in used])
+    pinned = sorted(set(occurring) - set(own))
+    return Encoding(described, size, own, units, [names[i] for i in used], pinned)
 
 
-def flatten(fitted: Fitted, encoding: Encoding, features: list[Feature]) -> tuple[list[float], Any]:
-    """All weights in the service's order, and the delta of each."""
+def flatten(fitted: Fitted, encoding: Encoding, features: list[Feature], total: float = 0.0) -> tuple[list[float], Any]:
+    """All weights in the service's order, and the delta of each. `total` is the weight of all rows."""
     import numpy as np
 
     first = fitted.layers[0]
-    # Scaling that the encoder does not do is folded into the weights: w (x - m) / s = (w / s) x - w m / s.
+    # Scaling that the encoder does not do is folded into the weights: w (x - m) / s = (w / s) x - w m / s. The encoder
+    # of a table has the scale of a number, and its mean or the number that replaces missing ones.
     own = [f.is_number and encoding.units is not None for f in features]
-    means = np.array([0.0 if done else f.mean for done, f in zip(own, features, strict=True)])
-    scales = np.array([1.0 if done else f.scale for done, f in zip(own, features, strict=True)])
-    require(
-        not (fitted.penalize_bias and means.any()),
-        "A fit with a penalised intercept on a centred array cannot be imported. Fit the same pipeline on a frame, "
-        "whose columns have units, or use StandardScaler(with_mean=False).",
+    shifts = np.array(
+        [f.mean if not o else 0.0 if f.fill is None else f.mean - f.fill for o, f in pairs(own, features)]
     )
+    scales = np.array([1.0 if done else f.scale for done, f in pairs(own, features)])
+    shifts = shifts / np.array([f.scale for f in features])
+    if fitted.penalize_bias and shifts.any():
+        raise NotColumnwiseError("The penalised intercept would change.")
     weight = np.zeros((len(first.bias), encoding.size))
     weight[:, encoding.places] = first.weight / scales
     # A feature that the estimator lacks never occurs, but its weight still needs a penalty to be determined.
     delta = np.full(weight.shape, first.delta or 1.0)
     delta[:, encoding.places] = first.delta * scales**2
-    bias = first.bias - first.weight @ (means / scales)
+    delta[:, list(encoding.pinned)] = np.clip(PINNED_PER_ROW * total, *PINNED_RANGE)
+    bias = first.bias - first.weight @ shifts
     free = first.delta if fitted.penalize_bias else 0.0
     if fitted.linear:
         column = np.full((len(bias), 1), free)
@@ -157,6 +349,10 @@ def flatten(fitted: Fitted, encoding: Encoding, features: list[Feature]) -> tupl
     flat = [part.ravel() for layer in layers for part in (layer.weight, layer.bias)]
     held = [part.ravel() for d, layer in zip(deltas, layers, strict=True) for part in (d, 0 * layer.bias)]
     return np.concatenate(flat).tolist(), np.concatenate(held)
+
+
+def pairs(own: list[bool], features: list[Feature]) -> list[tuple[bool, Feature]]:
+    return list(zip(own, features, strict=True))
 
 
 def penalty_of(fitted: Fitted, deltas: Any) -> Spec:

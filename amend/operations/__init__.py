@@ -6,6 +6,9 @@ performs an action (``client.adapt("churn")``).
 
 from __future__ import annotations
 
+from amend.operations.analyses import Analyses
+from amend.operations.audit import Audit
+from amend.operations.encoders import Encoders
 from amend.operations.erasures import Erasures
 from amend.operations.exports import Exports
 from amend.operations.http import HttpMethods
@@ -14,9 +17,25 @@ from amend.operations.jobs import Jobs
 from amend.operations.keys import Keys
 from amend.operations.models import Models
 from amend.operations.predictions import Predictions
+from amend.operations.rights import Rights
 from amend.operations.versions import Versions
 from amend.operations.webhooks import Webhooks
 
 
-class Operations(Models, Imports, Exports, Jobs, Versions, Predictions, Erasures, Keys, Webhooks, HttpMethods):
+class Operations(
+    Models,
+    Imports,
+    Exports,
+    Jobs,
+    Versions,
+    Predictions,
+    Analyses,
+    Encoders,
+    Erasures,
+    Rights,
+    Keys,
+    Webhooks,
+    Audit,
+    HttpMethods,
+):
     """All methods of the clients."""

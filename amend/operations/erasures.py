@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, cast
-
-import httpx
 
 from amend import responses
 from amend.client_methods import listing, operation
@@ -20,42 +18,51 @@ class Erasures(Caller):
         self,
         subject: str,
         *,
+        aliases: Iterable[str] = (),
         reason: str | None = None,
         received_at: datetime | str | None = None,
+        reference: str | None = None,
         hold: bool | None = None,
     ) -> Flow[responses.Erasure]:
         """Request the erasure of a person from all models. If a request for the person is open, return that one.
 
-        With ``hold``, the person's examples are only deactivated until the request is approved or refused. A
-        ``received_at`` without a time zone is taken as UTC.
+        ``aliases`` are other identifiers of the same person. If no example has any of the identifiers, the request is
+        `unmatched` and waits for a decision. With ``hold``, the person's examples are only deactivated until the
+        request is approved or refused. A ``received_at`` without a time zone is taken as UTC.
         """
-        body = {"subject": subject, **without_none({"reason": reason, "received_at": received_at, "hold": hold})}
+        given = {"reason": reason, "received_at": received_at, "reference": reference, "hold": hold}
+        others = list_of(aliases)
+        body = {"subject": subject, **without_none({"subjects": others or None, **given})}
         return self.ask(responses.Erasure, "POST", path("erasures"), body)
 
     @operation
-    def erase_all(self, subjects: Iterable[str], *, hold: bool | None = None) -> Flow[list[responses.Erasure]]:
-        """Request the erasure of up to 1000 people. Either all requests are accepted, or none."""
-        body = {"requests": [{"subject": subject, **without_none({"hold": hold})} for subject in list_of(subjects)]}
+    def erase_all(
+        self, requests: Iterable[str | Mapping[str, Any]], *, hold: bool | None = None
+    ) -> Flow[responses.ResponseList[responses.Erasure]]:
+        """Request the erasure of up to 1000 people. Either all requests are accepted, or none.
+
+        A request is a subject, or a mapping with `subject`, `subjects`, `received_at`, `reference` and `reason`.
+        """
+        many = [requests] if isinstance(requests, str) else requests
+        given = [{"subject": one} if isinstance(one, str) else dict(one) for one in many]
+        body = {"requests": [{**without_none({"hold": hold}), **one} for one in given]}
         found = yield from self.ask(responses.Erasures, "POST", path("erasures", "batch"), body)
-        return found.items
+        return responses.ResponseList(found.items)
 
     @operation
     def approve_erasure(self, erasure: responses.Erasure | str) -> Flow[responses.Erasure]:
-        """Approve a held request."""
+        """Approve a request that is held, or complete one that is unmatched."""
         return self.ask(responses.Erasure, "POST", path("erasures", id_of(erasure), "approve"))
 
     @operation
-    def look_up(self, subject: str) -> Flow[list[responses.Holding]]:
-        """The models that have examples of a person, with their number."""
-        found = yield from self.ask(responses.Lookup, "POST", path("subjects", "lookup"), {"subject": subject})
-        return found.models
+    def hold_erasure(self, erasure: responses.Erasure | str) -> Flow[responses.Erasure]:
+        """Hold a request in progress until it is approved, refused or withdrawn."""
+        return self.ask(responses.Erasure, "POST", path("erasures", id_of(erasure), "hold"))
 
     @operation
-    def export(self, subject: str) -> Flow[list[responses.ExportedExample]]:
-        """All examples of a person, each with the name of its model (GDPR Art. 15 and 20)."""
-        response = yield from self.send(make_call("POST", path("subjects", "export"), {"subject": subject}))
-        lines = (httpx.Response(200, content=line) for line in response.content.splitlines())
-        return [cast(responses.ExportedExample, self.read(dict[str, Any], line)) for line in lines]
+    def withdraw_erasure(self, erasure: responses.Erasure | str) -> Flow[responses.Erasure]:
+        """End a request because the person has withdrawn it. Its examples become active again."""
+        return self.ask(responses.Erasure, "POST", path("erasures", id_of(erasure), "withdraw"))
 
     @listing
     def erasures(self, *, state: str | None = None, overdue: bool | None = None) -> Pages[responses.Erasure]:
@@ -78,8 +85,8 @@ class Erasures(Caller):
     ) -> Flow[responses.Erasure]:
         """Wait for an erasure to complete and return it. ``progress`` is called with each state.
 
-        Raises ErasureFailed if the erasure failed or was refused, and immediately if it is held. Raises TimeoutError
-        after ``timeout`` seconds; the erasure continues.
+        Raises ErasureFailed if the erasure failed or was refused, and immediately if it is held or unmatched. Raises
+        TimeoutError after ``timeout`` seconds; the erasure continues.
         """
         return await_erasure(self, id_of(erasure), progress, timeout)
 
@@ -115,26 +122,78 @@ class Erasures(Caller):
 
     @operation
     def replay_erasures(self) -> Flow[responses.Replayed]:
-        """Repeat, after a restore from a backup, the erasures that have a receipt but are missing from the database."""
+        """Repeat, after a restore from a backup, everything since that concerns people, as recorded in the store."""
         return self.ask(responses.Replayed, "POST", path("erasures", "replay"))
 
     @operation
     def receipt(self, erasure: responses.Erasure | str) -> Flow[responses.Receipt]:
-        """The receipt of a completed erasure, with all fields that its hash covers."""
-        # A plain dictionary, because the hash covers every field.
+        """The receipt of a completed erasure, with all fields of the signed statement."""
+        # A plain dictionary, because the signature covers every field.
         found = yield from self.ask(dict[str, Any], "GET", path("erasures", id_of(erasure), "receipt"))
         return cast(responses.Receipt, found)
 
     @operation
-    def receipt_page(self, erasure: responses.Erasure | str) -> Flow[str]:
-        """The receipt as an HTML page."""
-        return self.ask_page(path("erasures", id_of(erasure), "receipt"))
+    def receipt_page(self, erasure: responses.Erasure | str, *, subjects: Iterable[str] = ()) -> Flow[str]:
+        """The receipt as an HTML page.
 
-    def ask_page(self, place: str) -> Flow[str]:
-        response = yield from self.send(make_call("GET", place, accept="text/html"))
+        ``subjects`` are the identifiers of the request, to be printed on the page exactly as spelt: the service stores
+        only hashes of them. Raises Conflict if the request did not search for one of them.
+        """
+        place, spelt = path("erasures", id_of(erasure), "receipt"), list_of(subjects)
+        if not spelt:
+            return self.ask_page(place)
+        return self.ask_page(place, {"subjects": spelt})
+
+    @operation
+    def notices(self, erasure: responses.Erasure | str) -> Flow[list[responses.Notice]]:
+        """Drafts of notices to the recipients of copies of the erased data (GDPR Art. 19)."""
+        found = yield from self.ask(responses.Notices, "GET", path("erasures", id_of(erasure), "notices"))
+        return found.items
+
+    def ask_page(self, place: str, body: dict[str, Any] | None = None) -> Flow[str]:
+        method = "GET" if body is None else "POST"
+        response = yield from self.send(make_call(method, place, body, accept="text/html"))
         return response.text
 
     @operation
-    def verify_receipts(self) -> Flow[responses.Chain]:
-        """Verify the hash chain of the receipts, and list those that are missing, altered or out of order."""
-        return self.ask(responses.Chain, "GET", path("receipts", "verify"))
+    def verify_receipts(self, older_head: Mapping[str, Any] | None = None) -> Flow[responses.Verification]:
+        """Verify the register, its files, the receipts and the requests.
+
+        With a signed head that was kept earlier, also verify that the register extends it.
+        """
+        params: Params = {} if older_head is None else {"size": older_head["size"], "root": older_head["root"]}
+        return self.ask(responses.Verification, "GET", path("receipts", "verify"), **params)
+
+    @listing
+    def receipts(self) -> Pages[responses.ReceiptItem]:
+        """Iterate over the receipts, newest first."""
+        return Pages(responses.ReceiptItem, path("receipts"), {})
+
+    @operation
+    def envelope(self, number: int) -> Flow[dict[str, Any]]:
+        """A receipt as a DSSE envelope with an in-toto statement, and the proof that the register contains it."""
+        return self.ask(dict[str, Any], "GET", path("receipts", str(number)))
+
+    @operation
+    def bundle(
+        self, erasure: responses.Erasure | str, *, rows: bool = False, older_size: int | None = None
+    ) -> Flow[bytes]:
+        """The evidence about an erasure, as the bytes of a zip file that ``amend verify`` checks.
+
+        ``rows`` adds the retained rows, and requires the scope `admin`. ``older_size`` adds a proof that the register
+        extends an older head of this size.
+        """
+        params: Params = {"rows": rows or None, "from": older_size}
+        place = path("erasures", id_of(erasure), "bundle")
+        response = yield from self.send(make_call("GET", place, params=without_none(params)))
+        return response.content
+
+    @operation
+    def register_head(self) -> Flow[dict[str, Any]]:
+        """The newest signed head of the register. Keep it: a later register must extend it."""
+        return self.ask(dict[str, Any], "GET", path("register", "head"))
+
+    @operation
+    def register_key(self) -> Flow[dict[str, Any]]:
+        """The public key of the register, and the keys that it replaced."""
+        return self.ask(dict[str, Any], "GET", path("register", "key"))

@@ -29,20 +29,24 @@ class ExampleOperations(Caller):
         subject: str | None = None,
         target: str | None = None,
         weight: str | None = None,
+        time: str | None = None,
+        source: str | None = None,
     ) -> Flow[responses.Added]:
         """Add examples.
 
         ``examples`` is a pandas frame or another table, columns (``{"id": ids, "x": array, "y": array}``), an iterable
         of examples (``{"id": "a1", "subject": "user-7", "x": [...], "y": 1}``), or the ``Path`` of a file of any size:
-        .parquet, .arrow, .csv, .ndjson or .json, the last three also as .gz or .zst. ``id``, ``subject``, ``target``
-        and ``weight`` are the names of these columns in a frame or file, if they differ from ``id``, ``subject``,
-        ``y`` and ``weight``.
+        .parquet, .arrow, .csv, .ndjson or .json, the last three also as .gz or .zst. ``id``, ``subject``, ``target``,
+        ``weight`` and ``time`` are the names of these columns in a frame or file, if they differ from ``id``,
+        ``subject``, ``y``, ``weight`` and ``time``. ``source`` is a name for the load, by which the examples can be
+        listed and removed; it applies to all examples that have no ``source`` of their own.
 
         Examples are sent in batches, each stored completely or not at all; an iterable is read lazily. If a batch is
         rejected, the batches before it remain stored. Adding the same examples again is safe: they are counted as
         duplicates. If a response is lost, the client sends the batch again and counts it once.
         """
-        return self.send_batches(responses.Added, "POST", model, make_bodies(examples, id, subject, target, weight))
+        bodies = make_bodies(examples, id=id, subject=subject, y=target, weight=weight, time=time)
+        return self.send_batches(responses.Added, "POST", model, bodies, source)
 
     @operation
     def replace_example(
@@ -65,6 +69,13 @@ class ExampleOperations(Caller):
         return self.ask(responses.Replaced, "PUT", path("models", model, "examples", id), body)
 
     @operation
+    def correct_label(self, model: str, id: str, y: Any) -> Flow[responses.Replaced]:
+        """Replace the label of an active example, for example a suspicious one, and adapt the model."""
+        found = yield from self.ask(responses.Example, "GET", path("models", model, "examples", id))
+        body = {"x": found.x, "y": y}
+        return (yield from self.ask(responses.Replaced, "PUT", path("models", model, "examples", id), body))
+
+    @operation
     def replace_examples(
         self,
         model: str,
@@ -74,13 +85,15 @@ class ExampleOperations(Caller):
         subject: str | None = None,
         target: str | None = None,
         weight: str | None = None,
+        time: str | None = None,
     ) -> Flow[responses.Replaced]:
-        """Replace active examples by their ids. Takes the same arguments as ``add_examples``.
+        """Replace active examples by their ids. Takes the same arguments as ``add_examples``, except ``source``.
 
         Each batch is applied completely or not at all. If a batch is rejected, the batches before it remain applied;
         it is safe to send all examples again.
         """
-        return self.send_batches(responses.Replaced, "PUT", model, make_bodies(examples, id, subject, target, weight))
+        bodies = make_bodies(examples, id=id, subject=subject, y=target, weight=weight, time=time)
+        return self.send_batches(responses.Replaced, "PUT", model, bodies)
 
     @operation
     def add_labels(
@@ -102,7 +115,7 @@ class ExampleOperations(Caller):
         """
         if isinstance(labels, Mapping) and not {"id", "y"} <= labels.keys():
             labels = [{"id": key, "y": y} for key, y in labels.items()]
-        return self.send_labels(model, make_bodies(labels, id, None, target, None))
+        return self.send_labels(model, make_bodies(labels, id=id, y=target))
 
     @listing
     def examples(
@@ -151,12 +164,16 @@ class ExampleOperations(Caller):
         """One removal."""
         return self.ask(responses.Removal, "GET", path("models", model, "removals", id))
 
-    def send_batches(self, kind: type[Sum], method: str, model: str, bodies: Iterable[Batch]) -> Flow[Sum]:
+    def send_batches(
+        self, kind: type[Sum], method: str, model: str, bodies: Iterable[Batch], source: str | None = None
+    ) -> Flow[Sum]:
         """Send batches and return the sum of the responses. Indices in errors count from the first batch."""
         total, sent = kind(), 0
         for batch in bodies:
             place = path("models", model, "examples")
-            call = make_call(method, place, content=batch.content, content_type=batch.content_type)
+            call = make_call(
+                method, place, params={"source": source}, content=batch.content, content_type=batch.content_type
+            )
             try:
                 # The response is not kept: it holds a reference to the body of its request.
                 total = total + self.read(kind, (yield from self.send(call)))
@@ -179,16 +196,15 @@ class ExampleOperations(Caller):
                 accepted=total.accepted + stored.accepted,
                 unknown=[*total.unknown, *stored.unknown],
                 duplicates=total.duplicates + stored.duplicates,
+                quarantined=total.quarantined + stored.quarantined,
             )
             sent += batch.count
         return total
 
 
-def make_bodies(
-    examples: Examples | Path, id: str | None, subject: str | None, target: str | None, weight: str | None
-) -> Iterator[Batch]:
-    """The request bodies, created lazily. The names are those of the columns in a frame or file."""
-    names = without_none({"id": id, "subject": subject, "y": target, "weight": weight})
+def make_bodies(examples: Examples | Path, **columns: str | None) -> Iterator[Batch]:
+    """The request bodies, created lazily; `columns` are the names of columns in a frame or file."""
+    names = without_none(columns)
     if isinstance(examples, Path):
         return ExampleFile.find(str(examples), names=names).batches()
     return example_batches.split(dataframes.name_columns(examples, names) if names else examples)

@@ -38,14 +38,15 @@ class Jobs(Caller):
         self,
         job: responses.Job | responses.Erasure | WithJob | str | None,
         *,
-        progress: Callable[..., object] | None = None,
+        progress: Callable[..., object] | bool | None = None,
         timeout: float | None = None,
     ) -> Flow[responses.Job | responses.Erasure | None]:
         """Wait for a job to succeed and return it.
 
         ``job`` is a job, its id, or a response that has the id of a job (of a removal, a correction or a change);
-        returns None if that response has no job. ``progress`` is called with the job every second. An erasure is
-        waited for as by ``wait_for_erasure``.
+        returns None if that response has no job. In a terminal or a notebook, a progress bar is shown
+        (``progress=False``: never); a function given as ``progress`` is called with the job every second instead. An
+        erasure is waited for as by ``wait_for_erasure``.
 
         Raises JobFailed if the job failed or was cancelled, and TimeoutError after ``timeout`` seconds; the job
         continues.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -23,12 +23,15 @@ class Keys(Caller):
         scopes: Iterable[str],
         models: Iterable[str] | None = None,
         expires: datetime | timedelta | None = None,
+        quota: Mapping[str, float] | None = None,
     ) -> Flow[responses.IssuedKey]:
-        """Create an API key for all or some models, with an optional expiry. Store the returned key: the service keeps
-        only a hash.
+        """Create an API key for all or some models, with an optional expiry and quota, such as
+        `{"rows_per_day": 10_000, "models": 3}`. Store the returned key: the service keeps only a hash.
         """
         reach = None if models is None else list_of(models)
         body: dict[str, Any] = {"name": name, "scopes": list_of(scopes), "models": reach}
+        if quota is not None:
+            body["quota"] = dict(quota)
         if expires is not None:
             moment = datetime.now(UTC) + expires if isinstance(expires, timedelta) else expires
             body["expires_at"] = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat()

@@ -29,7 +29,11 @@ class Versions(Caller):
 
     @operation
     def promote(self, model: str, version: int) -> Flow[responses.Promoted]:
-        """Make a version the champion. Promoting an older one (a rollback) holds the model until ``resume``."""
+        """Make a version the champion. Promoting an older one (a rollback) holds the model until ``resume``.
+
+        If the version was purged, a job trains a new version at the same position and promotes that one: wait for it
+        with ``client.wait``.
+        """
         return self.ask(responses.Promoted, "POST", path("models", model, "versions", version, "promote"))
 
     @operation
@@ -75,12 +79,14 @@ class Versions(Caller):
         return response.content
 
     @operation
-    def coefficients(self, model: str, version: VersionName) -> Flow[list[responses.NamedCoefficient]]:
+    def coefficients(
+        self, model: str, version: VersionName
+    ) -> Flow[responses.ResponseList[responses.NamedCoefficient]]:
         """The coefficients of a linear model, by feature and class."""
         page = responses.Page[responses.NamedCoefficient]
         number = yield from self.find_number(model, version)
         found = yield from self.ask(page, "GET", path("models", model, "versions", number, "coefficients"))
-        return found.items
+        return responses.ResponseList(found.items)
 
     def find_number(self, model: str, version: VersionName) -> Flow[int]:
         """The number of a version that may be given as ``"champion"``."""

@@ -12,10 +12,25 @@ from typing import Any, NotRequired, TypedDict
 
 import msgspec
 
-from amend.responses.base import ExportedExample as ExportedExample
 from amend.responses.base import Page as Page
 from amend.responses.base import Response
-from amend.responses.methods import AddedMethods, ErasureMethods, JobMethods, ReplacedMethods
+from amend.responses.base import ResponseList as ResponseList
+from amend.responses.methods import (
+    AddedMethods,
+    AnalysisMethods,
+    ErasureMethods,
+    JobMethods,
+    PredictionsMethods,
+    ReplacedMethods,
+)
+
+
+class Actor(Response, frozen=True, kw_only=True):
+    """The API key that performed an action."""
+
+    id: str
+    name: str | None = None
+    """Null if the key is not in the database, as after a restore from a backup."""
 
 
 class Added(AddedMethods, frozen=True, kw_only=True):
@@ -28,6 +43,30 @@ class Added(AddedMethods, frozen=True, kw_only=True):
     first_position: int | None = None
     """First position that the batch took in the ledger; null if it took none, as examples without a label do."""
     last_position: int | None = None
+    quarantined: int = 0
+    """Number of stored examples in quarantine, because they are about people whose data was erased; missing if zero."""
+
+
+class Analysis(AnalysisMethods, frozen=True, kw_only=True):
+    """An analysis at one position of the ledger."""
+
+    id: str
+    model: str
+    kind: str
+    request: dict[str, Any]
+    """The parameters, without data that the caller sent."""
+    position: int | None = None
+    """The ledger position that was analysed; null until the analysis has finished."""
+    version: int | None = None
+    """The newest version at that position."""
+    result: dict[str, Any] | None = None
+    """Depends on the kind; null until the analysis has finished."""
+    cost: dict[str, float] | None = None
+    """`seconds`, and `data_passes` over the training examples."""
+    job: str | None = None
+    """Id of the job that computes it; null if no pass was needed."""
+    created_at: datetime
+    finished_at: datetime | None = None
 
 
 class Audit(Response, frozen=True, kw_only=True):
@@ -57,6 +96,13 @@ class Audit(Response, frozen=True, kw_only=True):
     """Mean loss on the removed examples."""
     expected_loss: float | None = None
     """Lowest mean loss on the removed examples to expect of a network that never saw them."""
+    capped_loss: float | None = None
+    """Mean loss on the removed examples, each at most the loss of a constant prediction: beyond that, an example is
+    simply unknown."""
+    expected_capped_loss: float | None = None
+    """The same mean to expect of a network that never saw the removed examples."""
+    capped_loss_error: float | None = None
+    """Standard error of the difference between `capped_loss` and `expected_capped_loss`."""
     membership_auc: float | None = None
     """Probability that a removed example has a smaller loss than an unseen one. The further it is from
     `expected_auc`, the better removed examples can be told apart from examples that were never seen."""
@@ -68,6 +114,11 @@ class Audit(Response, frozen=True, kw_only=True):
     """Fraction of the removed examples for which the network still predicts the label they had (classes only)."""
     expected_label_rate: float | None = None
     """The fraction to expect of a network that never saw the removed examples."""
+    ranked_first: float | None = None
+    """Probability that the output for a class without remaining examples is larger for a removed example of this
+    class than for an unseen example. A class whose output was only suppressed still ranks its examples first."""
+    expected_ranked_first: float | None = None
+    """The same probability for the reference network."""
     holdout: bool = True
     """Whether the unseen examples belong to the holdout; otherwise they are retained examples, which the previous
     version was trained on."""
@@ -77,7 +128,34 @@ class Audit(Response, frozen=True, kw_only=True):
     """Whether the reference network was accurate enough to say what to expect."""
     shrunk: float = 1.0
     """Number of training examples of the previous version, relative to the present number, if it was larger: with
-    fewer examples, a retrain would have a larger loss, too."""
+    fewer examples, a retrain would have a larger loss as well."""
+
+
+class AuditEntry(Response, frozen=True, kw_only=True):
+    """An action that changed, exported or looked up personal data, or changed who may do so.
+
+    It names no person: no subject, no id of an example and no values."""
+
+    id: int
+    at: datetime
+    actor: Actor
+    action: str
+    model: str | None = None
+    version: int | None = None
+    position: int | None = None
+    """Of an export: the ledger position that it shows."""
+    erasure: str | None = None
+    """Id of the erasure request."""
+    job: str | None = None
+    """Id of the job that the action started."""
+    object: str | None = None
+    """Id of the key or webhook that the action is about."""
+    client: str | None = None
+    """IP address that the request came from; AMEND_TRUSTED_PROXIES names proxies to look behind."""
+    request_id: str | None = None
+    """The `X-Request-ID` of the request, which is also in the log."""
+    counts: dict[str, int]
+    """Number of examples and the like, by the fields of the response."""
 
 
 class Certificate(Response, frozen=True, kw_only=True):
@@ -97,19 +175,13 @@ class Certificate(Response, frozen=True, kw_only=True):
     """Upper bound on the change of any holdout prediction."""
     audit: Audit | None = None
     """Measurements of a network, for which no bound exists."""
+    scope: str = "model"
+    """`model`, or `head` for a model with a frozen encoder: the bound is on the distance to a retrain of the head,
+    the linear model on the features of the same encoder."""
     removal: RemovalPromise | None = None
     """The guarantee of certified removal, for models that were created with it."""
-
-
-class Chain(Response, frozen=True, kw_only=True):
-    """Result of verifying the hash chain of the receipts."""
-
-    valid: bool
-    receipts: int
-    """Number of receipts that were verified."""
-    last: str | None = None
-    """Hash of the last receipt. Keep a copy elsewhere: it reveals if the whole chain was replaced."""
-    flaws: list[Flaw]
+    labels: dict[str, dict[str, Any]] | None = None
+    """The bound of each label of a `labels` target; null for other targets."""
 
 
 class Change(Response, frozen=True, kw_only=True):
@@ -162,6 +234,8 @@ class ColumnDrift(Response, frozen=True, kw_only=True):
     """p-value of a chi-squared test. It does not decide."""
     drifted: bool
     """Whether `psi` exceeds `limit`, with at least 200 rows on each side."""
+    too_few_rows: bool
+    """Whether one side has fewer than 200 rows, so that drift cannot be detected."""
     missing: float
     """Share of the window's rows in which the value is missing."""
     unseen: float
@@ -243,6 +317,9 @@ class Counts(Response, frozen=True, kw_only=True):
     """Examples out of force because the promotion gate rejected the version that learnt them."""
     unlabelled: int
     """Examples without a label, which are not trained on yet."""
+    encoding_failed: int = 0
+    """Active examples that the model's encoder could not encode. They are not trained on: `GET
+    .../examples?state=encoding_failed` lists them. Missing if zero."""
 
 
 class Decision(Response, frozen=True, kw_only=True):
@@ -256,6 +333,8 @@ class Decision(Response, frozen=True, kw_only=True):
     """Version that it was adapted from."""
     position: int
     """Last position of the ledger that it reflects."""
+    removals_position: int
+    """Position up to which removals are reflected: `position`, or a later one if the version replaces a purged one."""
     state: str
     method: str
     """`kprior`, `warm` (gradient descent on all examples, starting from the previous version), `retrain`, or
@@ -269,13 +348,16 @@ class Decision(Response, frozen=True, kw_only=True):
     certificate: Certificate | None = None
     """How far the version can be from a full retrain; null if the policy does not ask for a certificate."""
     gate: Gate | None = None
-    """Result of the promotion gate; null for purged versions and for versions from before release 0.3."""
+    """Result of the promotion gate. `passed` is null, with a `reason`, if the version could not be judged;
+    `version_purged` if an erasure deleted the result."""
+    quarantined: int
+    """Number of examples in quarantine because the gate rejected this version."""
     cost: Cost
     spec: dict[str, Any]
     """Spec that the version was made with: the parts `input`, `target`, `architecture`, `regularizer` and `loss`,
     and `class_weight` if the model has it, as in the model."""
     sha256: str | None = None
-    """SHA-256 of the file of weights; null once the version is purged."""
+    """SHA-256 of the file of weights; null once the version is purged for an erasure."""
     mlflow: dict[str, Any] | None = None
     """Null until the version is published to MLflow."""
     created_at: datetime
@@ -327,6 +409,9 @@ class Drift(Response, frozen=True, kw_only=True):
     """Number of columns with a smaller PSI that are not listed."""
     predictions: PredictionDrift | None = None
     """Null if the champion was made for other columns or classes than the model has now."""
+    segments: list[SegmentDrift]
+    """Drift among the rows with each value of the columns in `policy.segments`, the worst first. Values with fewer
+    than 200 rows on either side are left out."""
 
 
 class DriftBin(Response, frozen=True, kw_only=True):
@@ -352,6 +437,24 @@ class DriftRows(Response, frozen=True, kw_only=True):
     """Number of rows among them that have no label yet."""
 
 
+class Encoder(Response, frozen=True, kw_only=True):
+    """An uploaded encoder."""
+
+    digest: str
+    """SHA-256 of the file; a linear architecture names its encoder by it."""
+    size: int
+    """Bytes of the file."""
+    inputs: list[Tensor]
+    outputs: list[Tensor]
+    """Outputs of the model. The first one has the features."""
+    features: int
+    """Number of features."""
+    trained_on: str
+    """`other`: the encoder has seen none of the examples that Amend stores. `examples`: it was fitted on them, so
+    erasures have to consider it."""
+    created_at: datetime
+
+
 class Erasure(ErasureMethods, frozen=True, kw_only=True):
     """An erasure request and its progress."""
 
@@ -362,18 +465,35 @@ class Erasure(ErasureMethods, frozen=True, kw_only=True):
     overdue: bool
     """Whether the request is still open after its due date."""
     completed_at: datetime | None = None
-    """Null while the request is open, and if it was refused."""
+    """Null while the request is open, and if it was refused or withdrawn."""
     late: bool
-    """Whether the request was completed or refused after its due date."""
+    """Whether the request ended after its due date."""
+    reason: str | None = None
+    """The note that was given with the request; null once the request has ended."""
+    reference: str | None = None
+    """Your own number for the request; null after the retention period of the register."""
     extension: str | None = None
     """Reason for the extension of the due date."""
     refusal: str | None = None
     """Reason for the refusal."""
     trail: list[Event]
-    """Actions on the request, in order."""
+    """Actions on the request, in order, as in the register. Records that have expired are left out."""
     models: list[Part]
     receipt: str | None = None
     """Path of the receipt; null until the erasure is completed."""
+    repeats: str | None = None
+    """Id of the completed erasure that this one repeats, because a backup from before it was restored."""
+    tokens: list[str]
+    """Keyed hashes of the identifiers that are searched for, as on the receipt; the first identifier first."""
+    searched: list[Spelling] | None = None
+    """Only in the response to a new request: the identifiers, exactly as the request spells them. Amend stores only
+    hashes of them."""
+    near_matches: list[Spelling] | None = None
+    """Only in the response to a new request: similar spellings (case, Unicode form, spaces) under which examples are
+    stored, and which the request does not include. File the request again with those that belong to the person."""
+    acknowledgement: dict[str, Any] | None = None
+    """Only in the response to a new request: proof that the signed register contains it. Keep it, or give it to the
+    person: nobody can deny the request later."""
 
 
 class Erasures(Response, frozen=True, kw_only=True):
@@ -387,7 +507,9 @@ class Event(Response, frozen=True, kw_only=True):
 
     action: str
     by: str
-    """Id of the API key that was used."""
+    """Id of the API key that was used; `amend` for what Amend did by itself."""
+    name: str | None = None
+    """Name of the API key."""
     at: datetime
 
 
@@ -397,8 +519,8 @@ class Example(Response, frozen=True, kw_only=True):
     id: str
     x: Any
     """A list of numbers, channels of rows of pixels, or a value for each column."""
-    y: int | float | str | None = None
-    """Null if the example has no label yet."""
+    y: int | float | str | list[int | str] | None = None
+    """A list for a target of several labels. Null if the example has no label yet."""
     split: str
     weight: float
     """How many times the example counts."""
@@ -431,11 +553,13 @@ class Figure(Response, frozen=True, kw_only=True):
 
 
 class Flaw(Response, frozen=True, kw_only=True):
-    """A problem with one receipt."""
+    """Something that contradicts the register."""
 
-    number: int
-    """Number of the receipt."""
     problem: str
+    leaf: int | None = None
+    """Index of the leaf that it concerns."""
+    receipt: int | None = None
+    """Number of the receipt that it concerns."""
 
 
 class Gate(Response, frozen=True, kw_only=True):
@@ -459,11 +583,11 @@ class Gate(Response, frozen=True, kw_only=True):
     passed: bool | None = None
     """null: the comparison was not possible; `reason` says why."""
     reason: str | None = None
-    """`first_version`, `too_few_rows`, `schema_changed`, `loss_changed` or `version_purged`."""
+    """`first_version`, `too_few_rows`, `schema_changed` or `version_purged`."""
     action: str
     """What a failure leads to. Versions without new examples are never rejected."""
     confirmed: GateComparison | None = None
-    """Comparison with the last version that a person accepted or a retrain confirmed, if that is not the champion."""
+    """Comparison with the last version that a person accepted or a retrain confirmed; it may be the champion."""
     segments: list[SegmentComparison] | None = None
     """Comparisons with the champion for the values of the columns in `policy.segments`, the worst first."""
     batch: GateComparison | None = None
@@ -491,7 +615,7 @@ class GateComparison(Response, frozen=True, kw_only=True):
     passed: bool | None = None
     """null: the comparison was not possible; `reason` says why."""
     reason: str | None = None
-    """`first_version`, `too_few_rows`, `schema_changed`, `loss_changed` or `version_purged`."""
+    """`first_version`, `too_few_rows`, `schema_changed` or `version_purged`."""
 
 
 class Health(Response, frozen=True, kw_only=True):
@@ -547,12 +671,15 @@ class Key(Response, frozen=True, kw_only=True):
 
     id: str
     name: str
+    person: bool
+    """Whether this is a person who signs in at the identity provider."""
     scopes: list[str]
     models: list[str] | None = None
     created_at: datetime
     last_used_at: datetime | None = None
     """Updated about once a minute."""
     expires_at: datetime | None = None
+    quota: dict[str, Any] | None = None
 
 
 class Labelled(Response, frozen=True, kw_only=True):
@@ -564,12 +691,34 @@ class Labelled(Response, frozen=True, kw_only=True):
     """Ids of which the model has no example, neither with nor without a label."""
     duplicates: int = 0
     """Number of labels that their examples already had."""
+    quarantined: int = 0
+    """Number of stored labels whose examples are in quarantine, because they are about people whose data was erased;
+    missing if zero."""
+
+
+class Letter(Response, frozen=True, kw_only=True):
+    """The text of a letter to a person. The salutation and the sender's address are only on the printable letter."""
+
+    kind: str
+    request: str
+    """Id of the request."""
+    reference: str | None = None
+    """The caller's own number for the request."""
+    title: str
+    paragraphs: list[str]
+    enclosures: list[str]
+    """Documents to send with the letter."""
+    acknowledgement: dict[str, Any] | None = None
+    """On a confirmation: proof that the signed register contains the request."""
 
 
 class Lookup(Response, frozen=True, kw_only=True):
     """Models with examples of the subject, as far as the key can see them."""
 
     models: list[Holding]
+    near_matches: list[Spelling]
+    """Similar spellings (case, Unicode form, spaces) under which examples are stored. Empty if the key is limited to
+    models."""
 
 
 class Memory(Response, frozen=True, kw_only=True):
@@ -628,6 +777,39 @@ class NamedCoefficient(Response, frozen=True, kw_only=True):
     deviation."""
 
 
+class Notice(Response, frozen=True, kw_only=True):
+    """The draft of a notice to one recipient."""
+
+    key: str
+    """Id of the API key with which the copies were made."""
+    name: str | None = None
+    """Name of the API key."""
+    copies: list[NoticedCopy]
+    text: str
+    """The draft."""
+
+
+class NoticedCopy(Response, frozen=True, kw_only=True):
+    """A copy that left Amend before the erasure."""
+
+    model: str
+    what: str
+    """What the copy consists of, in words."""
+    version: int | None = None
+    at: str
+    """When the copy was made; the first time, if it was made several times."""
+    count: int
+    """How many times it was made."""
+    last_at: str | None = None
+    """When it was made for the last time; null if it was made once."""
+
+
+class Notices(Response, frozen=True, kw_only=True):
+    """The drafts for all recipients that the receipt lists. None: the audit log knows of no copies."""
+
+    items: list[Notice]
+
+
 class Part(Response, frozen=True, kw_only=True):
     """Progress of an erasure in one model."""
 
@@ -645,18 +827,31 @@ class Part(Response, frozen=True, kw_only=True):
     """Why the erasure failed in this model."""
 
 
+class PastRequests(Response, frozen=True, kw_only=True):
+    """All requests for one identifier, newest first. Completed erasures have a `receipt`."""
+
+    erasures: list[Erasure]
+    restrictions: list[Restriction]
+
+
 class Prediction(Response, frozen=True, kw_only=True):
-    """One prediction: `mean` for binary targets, numbers and counts; `class` for binary targets and classes."""
+    """One prediction: `mean` for binary targets, numbers and counts; `class` for binary targets and classes;
+    `labels` for targets of several labels."""
 
     mean: float | None = None
     score: float | None = None
     """Instead of `mean` for the squared hinge loss: above 0 for class 1."""
     class_: int | str | None = msgspec.field(default=None, name="class")
+    labels: list[int | str] | None = None
+    """Labels whose probability is above the threshold."""
     probabilities: dict[str, float] | None = None
     std: float | dict[str, float] | None = None
     """On request: standard deviation, or one per class."""
     interval: list[float] | dict[str, list[float]] | None = None
     """On request: limits of the 95 % interval, or those of each class."""
+    contributions: dict[str, float] | None = None
+    """On request: what each input column contributes to the output before the link function, and `(intercept)`;
+    together they add up to it. Of several classes: to the predicted class, less the mean of all."""
 
 
 class PredictionDrift(Response, frozen=True, kw_only=True):
@@ -670,6 +865,8 @@ class PredictionDrift(Response, frozen=True, kw_only=True):
     """p-value of a chi-squared test. It does not decide."""
     drifted: bool
     """Whether `psi` exceeds `limit`, with at least 200 rows on each side."""
+    too_few_rows: bool
+    """Whether one side has fewer than 200 rows, so that drift cannot be detected."""
     missing: float
     """Share of the window's rows in which the value is missing."""
     unseen: float
@@ -683,7 +880,7 @@ class PredictionDrift(Response, frozen=True, kw_only=True):
     """Number of rows of the window that were predicted: those of the holdout, if there are at least 200."""
 
 
-class Predictions(Response, frozen=True, kw_only=True):
+class Predictions(PredictionsMethods, frozen=True, kw_only=True):
     """Predictions, in the order of the inputs."""
 
     version: int
@@ -699,6 +896,18 @@ class Promotion(Response, frozen=True, kw_only=True):
     by: str
     """Id of the API key that requested the promotion, or `policy`."""
     created_at: datetime
+
+
+class Proof(Response, frozen=True, kw_only=True):
+    """An inclusion proof (`leaf`, `size`, `leaf_hash`) or a consistency proof (`from`, `to`), as in RFC 6962."""
+
+    leaf: int | None = None
+    size: int | None = None
+    leaf_hash: str | None = None
+    from_: int | None = msgspec.field(default=None, name="from")
+    to: int | None = None
+    path: list[str]
+    """Hashes, in hexadecimal, in the order of RFC 6962."""
 
 
 class QualityWindow(Response, frozen=True, kw_only=True):
@@ -721,6 +930,10 @@ class QualityWindow(Response, frozen=True, kw_only=True):
     """Metrics of the best constant prediction for these examples."""
     challenger: dict[str, int | float | None] | None = None
     """Metrics of the policy's challenger, if it made predictions."""
+    segments: list[SegmentMetrics]
+    """The champion on the examples with each value of the columns in `policy.segments`, the worst by the gate's
+    metric first. Values with fewer than 30 examples are left out, and so are all of them if the metrics are
+    rounded."""
     alarm: bool
     """Whether the champion's loss was far above its usual loss."""
     rounded: bool
@@ -733,6 +946,8 @@ class Readiness(Response, frozen=True, kw_only=True):
     status: str
     database: Health
     store: Health
+    receipts: Health
+    """Not OK with the detail `receipts_behind` after a restore, until `amend erasures replay` was run."""
     broker: Health
     worker: Health
     mlflow: Health
@@ -745,7 +960,7 @@ class Receipt(TypedDict):
     erasure: str
     """Id of the erasure."""
     subject_token: str
-    """Keyed hash in place of the person."""
+    """Keyed hash in place of the person's first identifier."""
     received_at: str
     due_at: str
     extended: bool
@@ -757,9 +972,41 @@ class Receipt(TypedDict):
     """Number of the person's examples."""
     statement: str
     models: list[ReceiptModel]
-    previous: str
-    """Hash of the previous receipt."""
+    leaf: int
+    """Index of its leaf in the register."""
+    key_id: str
+    """Id of the key that signed it."""
+    alias_tokens: NotRequired[list[str]]
+    """Keyed hashes in place of the person's other identifiers that were searched for."""
+    near_matches: NotRequired[int]
+    """Number of similar spellings under which there were examples when the request was filed; they were not erased."""
+    caseless: NotRequired[bool]
+    """Whether identifiers are compared without regard to upper and lower case."""
+    unsearchable: NotRequired[list[str]]
+    """Models with examples that have no subject, and could not be searched."""
+    toward: NotRequired[list[str]]
+    """Models whose regularizer draws the weights toward given numbers (`toward`) of unknown origin."""
+    limits: NotRequired[list[str]]
+    """What the receipt does not cover."""
+    recognised_until: NotRequired[str | None]
+    """Until when a keyed hash is kept by which data about the person is recognised if it returns."""
     sha256: str
+    """Hash of the signed statement."""
+
+
+class ReceiptItem(Response, frozen=True, kw_only=True):
+    """A receipt in a list."""
+
+    number: int
+    erasure: str
+    """Id of the erasure."""
+    leaf: int
+    """Index of its leaf in the register."""
+    sha256: str
+    """Hash of the signed statement."""
+    key_id: str
+    """Id of the key that signed it."""
+    completed_at: str
 
 
 class ReceiptModel(TypedDict):
@@ -774,14 +1021,20 @@ class ReceiptModel(TypedDict):
     """Description of the method in words."""
     version: NotRequired[int | None]
     """The version that does not depend on the person's examples."""
-    sha256: NotRequired[str | None]
-    """SHA-256 of that version's file."""
+    commitment: NotRequired[str | None]
+    """SHA-256 of a salt and the SHA-256 of that version's file. The salt is deleted when the version is purged."""
     certificate: NotRequired[dict[str, Any] | None]
     """Certificate of that version."""
+    objective: NotRequired[dict[str, Any] | None]
+    """Parameters of the objective that the version minimises; left out for networks."""
+    rows: NotRequired[dict[str, Any] | None]
+    """Number and Merkle root of the retained training rows, if a bundle can carry them."""
     disagreement: NotRequired[float | None]
     """Fraction of predictions in which a full retrain differs from that version."""
     tolerance: NotRequired[float | None]
     """Largest bound that the policy allows, relative to the length of the weights."""
+    encoder: NotRequired[dict[str, str] | None]
+    """Frozen encoder of that version: `kind`, `digest` and what it was `trained_on`, `other` or `examples`."""
     audit: NotRequired[dict[str, Any] | None]
     deleted: NotRequired[dict[str, Any] | None]
     versions: NotRequired[dict[str, Any] | None]
@@ -790,6 +1043,10 @@ class ReceiptModel(TypedDict):
     database: NotRequired[str | None]
     """How deleted rows were removed from the database's files."""
     caches: NotRequired[str | None]
+    was_in_use: NotRequired[bool | None]
+    """Whether the version in use when the request was filed had been trained on the person's examples."""
+    copies: NotRequired[list[dict[str, Any]] | None]
+    """Downloads of versions trained on the person's examples, and exports of these examples, from the audit log."""
     kept_until: NotRequired[str | None]
     """Date when the last version that was trained on the person's examples is purged."""
 
@@ -814,7 +1071,11 @@ class Refusal(Response, frozen=True, kw_only=True):
     """Whether the request was refused after its due date."""
     reason: str
     examples: int
-    """Number of examples of the person, which are active again."""
+    """Number of examples of the person that are active again."""
+    in_use: list[str]
+    """Models whose version in use had been trained on these examples when the request was filed."""
+    outcome: str
+    """What became of the examples, in words for the person; empty if nothing did."""
     rights: str
     """The person's rights to complain to an authority and to go to court."""
 
@@ -863,6 +1124,8 @@ class Replaced(ReplacedMethods, frozen=True, kw_only=True):
     """Number of examples that were replaced."""
     unchanged: int = 0
     """Number of examples that already had the given content."""
+    quarantined: int = 0
+    """Number of new examples in quarantine, because they are about people whose data was erased; missing if zero."""
     position: int = 0
     """Last position that the correction took in the ledger, one for each replaced example; the head if it took none."""
     job: str | None = None
@@ -871,12 +1134,48 @@ class Replaced(ReplacedMethods, frozen=True, kw_only=True):
 
 
 class Replayed(Response, frozen=True, kw_only=True):
-    """Result of replaying receipts in a database that was restored from a backup."""
+    """What was repeated in a database that was restored from a backup."""
 
     receipts: int
     """Number of receipts that the store contained and the database lacked."""
     erasures: list[str]
     """Ids of the erasures that are carried out again."""
+    requests: list[str]
+    """Ids of the requests that were restored, or whose decisions were repeated."""
+    removals: int
+    """Number of examples that were removed again."""
+    corrections: int
+    """Number of examples that were corrected again."""
+    outdated: int
+    """Number of examples that were removed because their correction could not be repeated. Send them again."""
+    models: list[str]
+    """Names of the models that were deleted again."""
+    strays: list[str]
+    """Names of files in the store that Amend did not write, and that were ignored."""
+
+
+class RestrictedModel(Response, frozen=True, kw_only=True):
+    """The restricted examples of one model."""
+
+    model: str
+    examples: int
+
+
+class Restriction(Response, frozen=True, kw_only=True):
+    """A restriction of the processing of a person's data."""
+
+    id: str
+    state: str
+    received_at: datetime
+    restricted_at: datetime
+    lifted_at: datetime | None = None
+    reason: str | None = None
+    """The reason given with the request; null once the restriction is lifted."""
+    reference: str | None = None
+    """Your own number for the request; null after the retention period of the register."""
+    trail: list[Event]
+    """Actions on the request, in order, as in the register. Records that have expired are left out."""
+    models: list[RestrictedModel]
 
 
 class Retried(Response, frozen=True, kw_only=True):
@@ -884,6 +1183,15 @@ class Retried(Response, frozen=True, kw_only=True):
 
     retried: list[str]
     """Ids of the erasures."""
+
+
+class ReturnedDecision(Response, frozen=True, kw_only=True):
+    """Result of a decision about examples of returning people."""
+
+    examples: int
+    """Number of examples that were put into force, or removed."""
+    job: str | None = None
+    """Id of the job that adapts the model; null if nothing has to be adapted."""
 
 
 class SegmentComparison(Response, frozen=True, kw_only=True):
@@ -907,10 +1215,40 @@ class SegmentComparison(Response, frozen=True, kw_only=True):
     passed: bool | None = None
     """null: the comparison was not possible; `reason` says why."""
     reason: str | None = None
-    """`first_version`, `too_few_rows`, `schema_changed`, `loss_changed` or `version_purged`."""
+    """`first_version`, `too_few_rows`, `schema_changed` or `version_purged`."""
     column: str
     value: str
     """The value; `(missing)` and `(other)` for missing and unseen values."""
+
+
+class SegmentDrift(Response, frozen=True, kw_only=True):
+    """Drift among the rows that have the same value of a column."""
+
+    column: str
+    value: str
+    """The value; `(missing)` and `(other)` for missing and unseen values."""
+    reference_rows: int
+    window_rows: int
+    drifted: bool
+    """Whether a column or the predictions have drifted within the segment."""
+    drifted_columns: list[str]
+    predictions_drifted: bool
+    worst: str | None = None
+    """Column with the largest PSI."""
+    psi: float
+    """Largest PSI of a column."""
+
+
+class SegmentMetrics(Response, frozen=True, kw_only=True):
+    """Examples of a window with the same value of a column."""
+
+    column: str
+    value: str
+    """The value; `(missing)` and `(other)` for missing and unseen values."""
+    rows: int
+    """Number of examples."""
+    champion: dict[str, float]
+    """Metrics of the champion at that time."""
 
 
 class Side(Response, frozen=True, kw_only=True):
@@ -960,6 +1298,53 @@ class Sides(Response, frozen=True, kw_only=True):
     """Standard error of the difference."""
 
 
+class Spelling(Response, frozen=True, kw_only=True):
+    """A spelling of an identifier."""
+
+    subject: str
+    examples: int
+    """Number of examples stored under this spelling, in all models."""
+
+
+class StartedAnalysis(Response, frozen=True, kw_only=True):
+    """An analysis that a job computes."""
+
+    id: str
+    job: str
+    """Id of the job."""
+
+
+class Statistics(Response, frozen=True, kw_only=True):
+    """Numbers of requests by the year in which they were received, newest first."""
+
+    years: list[Year]
+
+
+class Tensor(Response, frozen=True, kw_only=True):
+    """An input or output of an encoder."""
+
+    name: str
+    type: str
+    """Type as onnxruntime names it."""
+    shape: list[int | str | None]
+    """Sizes; a name or null for a size that may vary, such as the rows."""
+
+
+class Verification(Response, frozen=True, kw_only=True):
+    """Result of verifying the register, the receipts and the requests."""
+
+    valid: bool
+    receipts: int
+    """Number of receipts."""
+    leaves: int
+    """Number of leaves of the register."""
+    head: dict[str, Any]
+    """Newest signed head. Keep a copy elsewhere: only an older head reveals that it was truncated or rebuilt."""
+    flaws: list[Flaw]
+    strays: list[str]
+    """Names of files in the store that Amend did not write. They have no effect; move them away."""
+
+
 class Version(Response, frozen=True, kw_only=True):
     """A model state that reflects the ledger up to one position."""
 
@@ -971,6 +1356,8 @@ class Version(Response, frozen=True, kw_only=True):
     """Version that it was adapted from."""
     position: int
     """Last position of the ledger that it reflects."""
+    removals_position: int
+    """Position up to which removals are reflected: `position`, or a later one if the version replaces a purged one."""
     state: str
     method: str
     """`kprior`, `warm` (gradient descent on all examples, starting from the previous version), `retrain`, or
@@ -984,13 +1371,16 @@ class Version(Response, frozen=True, kw_only=True):
     certificate: Certificate | None = None
     """How far the version can be from a full retrain; null if the policy does not ask for a certificate."""
     gate: Gate | None = None
-    """Result of the promotion gate; null for purged versions and for versions from before release 0.3."""
+    """Result of the promotion gate. `passed` is null, with a `reason`, if the version could not be judged;
+    `version_purged` if an erasure deleted the result."""
+    quarantined: int
+    """Number of examples in quarantine because the gate rejected this version."""
     cost: Cost
     spec: dict[str, Any]
     """Spec that the version was made with: the parts `input`, `target`, `architecture`, `regularizer` and `loss`,
     and `class_weight` if the model has it, as in the model."""
     sha256: str | None = None
-    """SHA-256 of the file of weights; null once the version is purged."""
+    """SHA-256 of the file of weights; null once the version is purged for an erasure."""
     mlflow: dict[str, Any] | None = None
     """Null until the version is published to MLflow."""
     created_at: datetime
@@ -1010,10 +1400,44 @@ class Webhook(Response, frozen=True, kw_only=True):
     created_at: datetime
 
 
+class Year(Response, frozen=True, kw_only=True):
+    """Numbers of the requests that were received in one year (UTC)."""
+
+    year: int
+    received: int
+    """Erasure requests, whatever became of them."""
+    completed: int
+    refused: int
+    withdrawn: int
+    open: int
+    extended: int
+    """Erasure requests whose due date was extended."""
+    late: int
+    """Erasure requests that ended after their due date."""
+    median_days: float | None = None
+    """Median number of days from receipt to the end of an erasure request; null if none has ended."""
+    restrictions: int
+    """Restrictions of processing."""
+    accesses: int
+    """Exports and reports of a person's data, as long as the register keeps their records."""
+    corrections: int
+    """Corrections of a person's examples, as long as the register keeps their records."""
+
+
 class CreatedWebhook(Webhook, frozen=True, kw_only=True):
     """A new webhook with the secret that signs its deliveries. The secret is shown only once."""
 
     secret: str
+
+
+class ExportedExample(Example, frozen=True, kw_only=True):
+    """One line of an export: an example of the subject."""
+
+    subject: str
+    """The subject as the request names it."""
+    model: str
+    in_force: bool
+    """Whether the example is active. Otherwise it is removed and not deleted yet, or it has no label yet."""
 
 
 class IssuedKey(Key, frozen=True, kw_only=True):
@@ -1023,10 +1447,12 @@ class IssuedKey(Key, frozen=True, kw_only=True):
 
 
 class Promoted(Version, frozen=True, kw_only=True):
-    """The new champion."""
+    """The new champion, or a purged version that a job rebuilds."""
 
     held: Held | None = None
     """Set if the model is held: promoting an older version holds it until `resume`."""
+    job: str | None = None
+    """Id of the job that rebuilds a purged version and promotes the result; null if the version is the champion."""
 
 
 class Resumed(Model, frozen=True, kw_only=True):
@@ -1034,3 +1460,9 @@ class Resumed(Model, frozen=True, kw_only=True):
 
     job: str | None = None
     """Id of the job that processes the pending changes; null if there are none."""
+
+
+class SpeltReceipt(Receipt):
+    """A receipt together with the identifiers that were searched for."""
+
+    searched: list[dict[str, Any]]

@@ -20,6 +20,8 @@ from amend.up.supervisor import Supervisor
 
 REMINDER_SECONDS = 30.0
 """Interval of messages about processes that are not ready yet."""
+MAX_HOLD_SECONDS = 10.0
+"""MLflow starts after this time even if other processes are not ready."""
 MIN_DISK_BYTES = 4 * 2**20
 """With less free space, the disk counts as full."""
 
@@ -66,7 +68,11 @@ def migrate(supervisor: Supervisor, stack: Stack) -> None:
 
 
 class ReadinessWatch:
-    """Reports each part when it becomes ready, and later a full disk. A call returns True once all parts are ready."""
+    """Reports each part when it becomes ready, and later a full disk. A call returns True once all parts are ready.
+
+    Amend is ready before MLflow is: jobs run without it, and what they publish waits in the database. On two cores both
+    would be slower if they started together, so MLflow starts when everything else is ready.
+    """
 
     def __init__(self, stack: Stack, begun: float, show: bool) -> None:
         self.stack, self.begun, self.show = stack, begun, show
@@ -74,22 +80,26 @@ class ReadinessWatch:
         # Without TLS: preparing it takes longer than the request.
         self.http = httpx.Client(base_url=stack.url, timeout=5, trust_env=False, verify=False)
         self.reminded = begun
-        self.ready = self.full = False
+        self.ready = self.complete = self.full = False
 
     def __call__(self) -> bool:
         self.check_disk()
-        if self.ready:
+        if self.complete:
             return True
         missing = self.missing_parts()
-        self.ready = not missing
-        if self.ready:
+        needed = [name for name in missing if name != "mlflow"]
+        if needed in ([], ["receipts"]) or time.monotonic() - self.begun > MAX_HOLD_SECONDS:
+            self.stack.release_mlflow()
+        self.complete = not missing
+        if not needed and not self.ready:
+            self.ready = True
             self.say_ready()
             if self.show:
                 open_page(self.stack.url)
-        elif time.monotonic() - self.reminded > REMINDER_SECONDS:
+        elif missing and time.monotonic() - self.reminded > REMINDER_SECONDS:
             self.reminded = time.monotonic()
             say("waiting", f"for {', '.join(missing)}; logs: {self.stack.logs}")
-        return self.ready
+        return self.complete
 
     def check_disk(self) -> None:
         with suppress(OSError):
@@ -109,6 +119,9 @@ class ReadinessWatch:
         for name, part in parts.items():
             if part.get("ok"):
                 self.say_once(name, str(part.get("detail")))
+        receipts = parts.get("receipts", {})
+        if not receipts.get("ok", True):
+            self.say_once("jobs wait", str(receipts.get("detail")))
         # An external MLflow may be down: Amend works without it.
         return [n for n, p in parts.items() if not p.get("ok") and (n != "mlflow" or self.stack.mlflow_url)]
 

@@ -1,5 +1,6 @@
 """The processes of ``amend up``: commands, environments, addresses and the order in which they stop."""
 
+import math
 import os
 import secrets
 import sys
@@ -41,12 +42,21 @@ class Stack:
             [self.part("worker", "worker", stop_timeout=seconds_to_stop() + 15)],
         ]
         self.independent: list[Process] = []
-        """Processes that do not need the database and start first; MLflow takes longest."""
+        """Processes that do not need the database and start first."""
+        self.held: list[Process] = []
+        """MLflow, until `release_mlflow`."""
         if "mlflow" not in self.elsewhere:
-            self.independent.append(self.mlflow(ports["AMEND_MLFLOW_PORT"]))
+            mlflow = self.mlflow(ports["AMEND_MLFLOW_PORT"])
+            mlflow.restart_at = math.inf
+            self.held.append(mlflow)
         if "broker" not in self.elsewhere:
             self.independent.append(self.part("broker", "worker.broker"))
-        self.stages += [[part] for part in self.independent]
+        self.stages += [[part] for part in (*self.held, *self.independent)]
+
+    def release_mlflow(self) -> None:
+        """Let the supervisor start MLflow at its next check."""
+        while self.held:
+            self.held.pop().restart_at = 0.0
 
     def part(self, name: str, module: str, stop_timeout: float = 15.0) -> Process:
         # -P: otherwise a folder of the same name in the current directory would be run instead.

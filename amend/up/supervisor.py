@@ -16,7 +16,7 @@ from types import FrameType
 
 from amend.up.process import Process
 
-CHECK_SECONDS = 0.5
+CHECK_SECONDS = 0.2
 """Interval of readiness checks during the start."""
 IDLE_SECONDS = 5.0
 """Interval of checks afterwards."""
@@ -172,7 +172,7 @@ class Supervisor:
             self._guard.stdin.write(f"{word}{group}\n".encode())
 
     def _sleep(self, seconds: float) -> None:
-        """Sleep until a signal arrives; the end of a child sends one, too."""
+        """Sleep until a signal arrives; the end of a child sends one as well."""
         if select.select([self._wakeup], [], [], seconds)[0]:
             with suppress(BlockingIOError):
                 os.read(self._wakeup, 1024)

@@ -24,7 +24,8 @@ class Options:
     """The options of the command."""
 
     data: Path | None
-    """A folder with mnist.npz; without it data are generated, and networks learn scikit-learn's digits."""
+    """A folder with mnist.npz and 20newsgroups-train.tab; without it data are generated, and networks learn
+    scikit-learn's digits."""
     rows: int
     """Number of rows of the largest dense model."""
     seeds: int
@@ -33,7 +34,7 @@ class Options:
 
 def parts() -> dict[str, Callable[[Options], Iterator[Report]]]:
     """The parts by name."""
-    from bench.engine import anchored, dense, networks, schema, wide
+    from bench.engine import anchored, categories, dense, encoders, networks, schema, trees, wide
     from bench.engine.overfitted import run as forget
 
     def small(options: Options) -> Iterator[Report]:
@@ -41,11 +42,15 @@ def parts() -> dict[str, Callable[[Options], Iterator[Report]]]:
 
     return {
         "anchored": small,
+        "categories": lambda o: iter([categories.run(o.quick)]),
         "dense": lambda o: iter([dense.run(o.data, o.quick)]),
         "schema": lambda o: iter([schema.run(o.quick)]),
         "wide": lambda o: wide.run(o.data, o.quick),
+        "wide-independent": lambda o: iter([wide.independent(o.quick)]),
         "kernel": lambda o: iter([wide.kernel(o.quick)]),
         "million": lambda o: iter([wide.million(o.quick)]),
+        "trees": lambda o: iter([trees.run(o.rows, o.quick)]),
+        "encoders": lambda o: encoders.run(o.data, o.quick),
         "networks-mlp": lambda o: networks.run("mlp", o.data, o.seeds, o.quick),
         "networks-lenet5": lambda o: networks.run("lenet5", o.data, o.seeds, o.quick) if o.data else iter([]),
         "networks-overfitted": lambda o: iter([forget(o.data, o.seeds, o.quick)]),

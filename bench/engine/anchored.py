@@ -23,6 +23,7 @@ from bench.paper.objective.adaptation import adapt_by
 from bench.paper.objective.methods import PAPER, REPLAY
 from core.kprior import (
     AddData,
+    Data,
     MemoryPolicy,
     RemoveData,
     Result,
@@ -42,7 +43,7 @@ DEFAULT = 1e-4
 JOBS = 50
 REPEATS = 5
 CHEAP = 100_000
-"""Number of rows up to which the paper's K-prior and replay are run, too; each needs a pass to select its memory."""
+"""Number of rows up to which the paper's K-prior and replay are run as well; each needs a pass to select its memory."""
 COLUMNS = {
     "rows": "rows|,d",
     "change": "change|",
@@ -106,12 +107,17 @@ def shifts(rows: Rows, count: int) -> Iterator[Shift]:
 
 
 def adapt_and_certify(state: State, result: Result, shift: Shift) -> tuple[Result, float, int]:
-    """Adapt, and refine if the bound exceeds the tolerance, as a job does; returns the bound and the passes, too."""
-    adapted = adapt(state, result.memory, shift.tasks)
+    """Adapt, and refine if the bound exceeds the tolerance, as a job does; returns the bound and the passes as well."""
+    return adapt_and_refine(state, result, shift.tasks, shift.retained)
+
+
+def adapt_and_refine(state: State, result: Result, tasks: list[Task], retained: Data) -> tuple[Result, float, int]:
+    """The same for any tasks and retained rows."""
+    adapted = adapt(state, result.memory, tasks)
     found = adapted.certificate
     if found is not None and found.relative is not None and found.relative <= TOLERANCE:
         return adapted, found.relative, 0
-    refined = refine(adapted.state, adapted.memory, shift.retained, tolerance=TOLERANCE)
+    refined = refine(adapted.state, adapted.memory, retained, tolerance=TOLERANCE)
     done = Result(refined.state, refined.memory, adapted.cost + refined.cost, True, refined.certificate)
     return done, refined.certificate.relative or float("inf"), refined.cost.data_passes
 

@@ -89,7 +89,7 @@ def embeddings(dim: int, classes: int, count: int, distance: float, seed: int = 
     scale = np.arange(1, dim + 1) ** -0.7
     scale *= np.sqrt(dim / (scale**2).sum())  # the mean variance of a feature is one
     turn = np.linalg.qr(random.standard_normal((dim, dim)))[0]
-    means = random.standard_normal((classes, dim)) * scale**0.75  # classes differ in small directions, too
+    means = random.standard_normal((classes, dim)) * scale**0.75  # classes differ in small directions as well
     means *= distance / np.sqrt(2 * np.mean(((means / scale) ** 2).sum(1)))
     weights = random.uniform(0.5, 1.5, classes)
     y = random.choice(classes, count, p=weights / weights.sum())
@@ -100,6 +100,16 @@ def embeddings(dim: int, classes: int, count: int, distance: float, seed: int = 
         noise = random.standard_normal((len(part), dim)) * scale * random.gamma(4, 0.25, (len(part), 1)) ** 0.5
         x[start : start + PIECE] = (means[part] + noise) @ turn + centre
     return Rows(x, y.astype(np.int64), classes)
+
+
+def independent_rows(dim: int, classes: int, count: int, seed: int = 0) -> Rows:
+    """Independent columns, which determine every weight about equally well; labels from a softmax of them."""
+    random = np.random.default_rng(seed)
+    x = random.standard_normal((count, dim), np.float32)
+    f = x @ random.standard_normal((dim, classes)) * (3 / np.sqrt(dim))
+    odds = np.exp(f - f.max(1, keepdims=True))
+    reached = odds.cumsum(1) > random.random((count, 1)) * odds.sum(1, keepdims=True)
+    return Rows(x, reached.argmax(1).astype(np.int64), classes)
 
 
 @cache

@@ -15,7 +15,7 @@ from core.kprior import Cost, Examples, Predictor, Result, State, Training, trai
 from core.kprior.model.regularizers import regularizer_of
 from core.kprior.model.spec import Spec
 from core.kprior.objective.transfer import transplant
-from core.kprior.solvers.budget import Cooling, MeanPenalty, descend
+from core.kprior.solvers.budgeted_adam import Cooling, MeanPenalty, descend
 
 RATES = (5e-4, 1e-3, 2e-3, 4e-3)
 BATCH = 64

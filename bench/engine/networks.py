@@ -28,7 +28,7 @@ from core.kprior import (
     membership_auc,
     reselect,
 )
-from core.kprior.data.drawing import draw_from
+from core.kprior.data.random_samples import draw_from
 
 RETAINED_ROWS = 5_000
 """Retained rows that accuracy is measured on."""

@@ -31,6 +31,8 @@ class Refit:
     matched: bool
     w: Array
     """(K, D + 1), the bias last."""
+    wall: float
+    """Wall-clock seconds."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ class Refitter:
         if free:
             w = np.hstack([w, model.intercept_.astype(np.float64)[:, None]])
         reached = precision(w)
-        return Refit(spent.cpu, int(np.max(model.n_iter_)), reached, tolerance, reached <= wanted, w)
+        return Refit(spent.cpu, int(np.max(model.n_iter_)), reached, tolerance, reached <= wanted, w, spent.wall)
 
 
 def first_tolerance(rows: Rows, delta: float, size: float, wanted: float) -> float:

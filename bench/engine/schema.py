@@ -20,7 +20,7 @@ from bench.engine.data import CHUNK, Array, Rows
 from bench.engine.refits import Refitter, distance, exact_optimum, first_tolerance
 from bench.engine.tables import Report, Row, Target, smallest
 from core.kprior import AddData, ChangeInput, ChangeTarget, Examples, Measurement, Result, Task, adapt, refine, train
-from core.kprior.data.conversion import input_conversion, target_conversion
+from core.kprior.data.schema_conversion import input_conversion, target_conversion
 from core.kprior.model.spec import Spec, TableInput
 from core.kprior.model.spec import Target as TargetSpec
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json as json_module
 import os
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -25,11 +26,22 @@ FILES = {"usps.npz": "usps", "a7a": "adult", "mnist.npz": "mnist", CIFAR: "cifar
 """The file that each part reads."""
 
 
+@dataclass(frozen=True)
+class Options:
+    """The size of the benchmark."""
+
+    seeds: int = 5
+    rows: int | None = None
+    """Number of training images; None: all."""
+    epochs: int | None = None
+    """Epochs of the paper's training of networks; None: as many as in the paper."""
+
+
 def run(
-    data: Path | None, json: Path | None, folder: Path, seeds: int, only: str, processes: int, rows: int | None
+    data: Path | None, json: Path | None, folder: Path, only: str, processes: int, options: Options = Options()
 ) -> None:
-    """Run all parts whose name contains `only`, print tables and draw figures; `rows` limits the number of images."""
-    given, data = data, data or Path(os.devnull)
+    """Run all parts whose name contains `only`, print tables and draw figures."""
+    given, data, seeds = data, data or Path(os.devnull), options.seeds
     console = Console()
     if not console.is_terminal:
         console.width = 140  # files have no terminal width
@@ -64,7 +76,7 @@ def run(
     passes: list[Passes] = []
     os.environ["OMP_NUM_THREADS"] = "1"
     with ProcessPoolExecutor(processes) as pool:
-        futures = [pool.submit(measure, *job, seeds, rows) for job in jobs]
+        futures = [pool.submit(measure, *job, options) for job in jobs]
         for future in track(as_completed(futures), "tasks", total=len(futures), console=console):
             for item in future.result():
                 (figures if isinstance(item, Figure) else passes).append(item)  # type: ignore[arg-type]
@@ -76,18 +88,19 @@ def run(
         console.print(f"wrote {path}")
 
 
-def measure(part: str, data: Path, task: str, seed: int, repeats: int, rows: int | None) -> list[Figure | Passes]:
+def measure(part: str, data: Path, task: str, seed: int, options: Options) -> list[Figure | Passes]:
     """Run one part with one seed (GLMs: one task), in a separate process."""
     torch.set_num_threads(1)
+    rows, compare = options.rows, partial(compare_network, seed=seed, epochs=options.epochs)
     if part in ("usps-mlp", "passes"):
-        work = count_passes if part == "passes" else compare_network
+        work = partial(count_passes, seed=seed) if part == "passes" else compare
         retrain.cache_clear()
-        return [item for task in TASKS for item in work(usps(data, task, network=True), seed)]
+        return [item for task in TASKS for item in work(usps(data, task, network=True))]
     if part.startswith("mnist"):
-        return list(compare_network(mnist(data, task, rows), seed))
+        return list(compare(mnist(data, task, rows)))
     if part.startswith(("cifar", "digits")):
-        return list(compare_network(images(data / CIFAR if part.startswith("cifar") else None, task, rows), seed))
+        return list(compare(images(data / CIFAR if part.startswith("cifar") else None, task, rows)))
     if part == "usps-linear":
         terms.CACHE_BYTES = 2**32  # degree 2 of 256 inputs is 2 GB, and L-BFGS reads it some hundred times
-        return list(compare_linear(usps(data, task, network=False), range(repeats)))
+        return list(compare_linear(usps(data, task, network=False), range(options.seeds)))
     return list(compare_linear(adult(data, task, seed), [seed]))

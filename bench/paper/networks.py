@@ -40,10 +40,10 @@ from core.kprior import (
     train,
 )
 from core.kprior.curvature.diagonal import Diagonal
-from core.kprior.data.drawing import draw_from
+from core.kprior.data.random_samples import draw_from
 from core.kprior.memory.memory import MemoryChoice
 from core.kprior.model.spec import Spec
-from core.kprior.solvers.budget import warm_visits
+from core.kprior.solvers.budgeted_adam import warm_visits
 from core.kprior.state.measurement import measure
 from core.kprior.training.training import Execution, Predecessor
 
@@ -62,15 +62,22 @@ repeatedly.
 """
 
 
-def compare_network(problem: Problem, seed: int) -> Iterator[Figure]:
-    """Networks: base, batch and memory all depend on the seed."""
-    chunks, slow = problem.base.chunks(4096), PAPERS[problem.name]
+def compare_network(problem: Problem, seed: int, epochs: int | None = None) -> Iterator[Figure]:
+    """Networks: base, batch and memory all depend on the seed.
+
+    With `epochs`, retrains are shorter than in the paper. Methods that train on a memory take as many gradients as the
+    retrain, but no more epochs than in the paper, so that a small memory does not mean an untrained network.
+    """
+    chunks, papers = problem.base.chunks(4096), PAPERS[problem.name]
+    slow = replace(papers, max_epochs=epochs or papers.max_epochs)
+    fast = replace(Training(), max_epochs=epochs or Training.max_epochs)
     trained = retrain(Whole(problem.spec, problem.base), replace_seed(slow, seed))
     base = trained.state
     batch = retrain(Whole(problem.new_spec, problem.retained), replace_seed(slow, seed + 1000))
     say = Reporter(problem, batch)
     yield say("batch", 1.0, seed, batch)
-    ours = retrain(Whole(problem.new_spec, problem.retained), Training(seed=seed + 1000))
+    yield say("nothing", 1.0, seed, replace(trained, cost=Cost()))
+    ours = retrain(Whole(problem.new_spec, problem.retained), replace_seed(fast, seed + 1000))
     yield say("batch, our solver", 1.0, seed, ours)
     yield say("warm refit", 1.0, seed, warm_refit(problem, base, batch, seed))
     yield say("ours, real rows", 0.02, seed, drawn(problem, trained, seed))
@@ -81,16 +88,21 @@ def compare_network(problem: Problem, seed: int) -> Iterator[Figure]:
         l2 = run_method(base, problem, chunks, Memory(0.02, Select.RANDOM), L2_PRIOR, seed, slow)
         yield say("weight prior, L2", 0.0, seed, l2)
     for fraction in FRACTIONS if problem.name == "usps-mlp" else FEWER_FRACTIONS:
-        yield say("ours", fraction, seed, run_method(base, problem, chunks, Memory(fraction, Select.AUTO), OURS, seed))
+        if epochs is not None:
+            rows = fraction * len(problem.past) + len(problem.retained) - len(problem.past)
+            slow = replace(slow, max_epochs=min(papers.max_epochs, round(epochs * len(problem.retained) / rows)))
+            fast = replace(fast, max_epochs=slow.max_epochs)
+        auto = Memory(fraction, Select.AUTO)
+        yield say("ours", fraction, seed, run_method(base, problem, chunks, auto, OURS, seed, fast))
         past, top = problem.past.chunks(4096), Memory(fraction, TOP, True)
         for name, method in (("paper", PAPER), ("paper, T = 5", TEMPERATURE)):
             paper = run_method(base, problem, past, top, method, seed, slow)
             yield say(name, fraction, seed, paper)
         if problem.name == "usps-mlp" and problem.task == "add" and fraction <= RIVALS:
-            memory, G = choose(base, past, top, seed).memory, diagonal(base, problem)
-            ways = {"FROMP": partial(fromp, base, problem, memory, G), "GEM-like": partial(gem, base, problem, memory)}
+            chosen, G = choose(base, past, top, seed).memory, diagonal(base, problem)
+            ways = {"FROMP": partial(fromp, base, problem, chosen, G), "GEM-like": partial(gem, base, problem, chosen)}
             for name, way in ways.items():
-                yield say(name, fraction, seed, timed(batch, way), memory=len(memory))
+                yield say(name, fraction, seed, timed(batch, way), memory=len(chosen))
         if fraction < 1:
             replay = run_method(base, problem, past, top, REPLAY, seed, slow)
             yield say("replay", fraction, seed, replay)

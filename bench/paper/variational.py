@@ -25,8 +25,8 @@ from core.kprior.adaptation.recentre import recentre
 from core.kprior.curvature import cholesky
 from core.kprior.data.examples import Examples
 from core.kprior.model.families import Family
-from core.kprior.model.posterior import Posterior
-from core.kprior.objective.build import build_objective
+from core.kprior.model.uncertainty import Posterior
+from core.kprior.objective.kprior_objective import build_objective
 from core.kprior.objective.objective import Objective
 from core.kprior.objective.tasks import Task
 from core.kprior.passes.cost import Cost

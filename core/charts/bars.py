@@ -12,6 +12,8 @@ from core.charts.frame import Frame, Key, paint, text, tooltip
 ROW = 24.0
 MAX_LABEL = 28
 """Characters of a label; the tooltip has the rest."""
+LABEL_WIDTH = 12.0
+"""Width of a character in the larger type of small screens."""
 MAX_BIN_LABELS = 12
 
 
@@ -27,7 +29,7 @@ class Bar(NamedTuple):
 def bar_chart(bars: Sequence[Bar], axis: Axis = PLAIN, *, title: str = "", label: str = "") -> Markup:
     """Horizontal bars, the first on top, which leaves room for long labels. `label` is for screen readers."""
     widest = max((min(len(bar.label), MAX_LABEL) for bar in bars), default=0)
-    frame = Frame(720.0, ROW * len(bars), title, left=16.0 + 7.0 * widest, x_label=axis.label)
+    frame = Frame(720.0, ROW * len(bars), title, left=16.0 + LABEL_WIDTH * widest, x_label=axis.label)
     values = [v for bar in bars for v in (bar.value, bar.low, bar.high) if v is not None]
     scale = fit(axis, [0.0, *values], frame.left, frame.right)
     parts = []

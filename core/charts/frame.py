@@ -25,6 +25,8 @@ COLOURS = {
 """Colours by role, the same in every chart and distinguishable with colour blindness."""
 RIGHT = 24.0
 FONT = 12
+LINE = 16.0
+"""Height of a line of the legend."""
 NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
@@ -50,6 +52,24 @@ class Key:
     label: str
 
 
+def break_lines(keys: Sequence[Key], width: float) -> list[list[Key]]:
+    """The entries of a legend in lines that fit into a width, even in a wide font.
+
+    >>> [len(line) for line in break_lines([Key("●", "adapted", "updated model")] * 3, 260.0)]
+    [2, 1]
+    """
+    lines: list[list[Key]] = []
+    left = 0.0
+    for key in keys:
+        needed = (len(key.label) + 4) * 0.62 * FONT
+        if needed > left:
+            lines.append([])
+            left = width
+        lines[-1].append(key)
+        left -= needed
+    return lines
+
+
 class Frame:
     """The parts of a chart around its data: `width` includes them, `plot_height` does not."""
 
@@ -64,10 +84,11 @@ class Frame:
         y_label: str = "",
         below: float = 28.0,
     ) -> None:
-        self.title, self.keys = title, [key for key in keys if key.label]
+        self.title = title
         self.labels = (x_label, y_label)
         self.left, self.right = left + (20.0 if y_label else 0.0), width - RIGHT
-        self.top = 12.0 + (22.0 if title else 0.0) + (22.0 if self.keys else 0.0)
+        self.legend = break_lines([key for key in keys if key.label], self.right - self.left)
+        self.top = 12.0 + (22.0 if title else 0.0) + (6.0 + LINE * len(self.legend) if self.legend else 0.0)
         self.bottom = self.top + plot_height
         self.width, self.height = width, self.bottom + below + (18.0 if x_label else 0.0)
 
@@ -89,11 +110,11 @@ class Frame:
         around = []
         if self.title:
             around.append(text(self.left, 20, self.title, "start", "title", paint("ink")))
-        if self.keys:
+        for i, line in enumerate(reversed(self.legend)):
             named = " \u2003".join(
-                f'<tspan fill="{paint(key.role)}">{key.symbol}</tspan> {safe(key.label)}' for key in self.keys
+                f'<tspan fill="{paint(key.role)}">{key.symbol}</tspan> {safe(key.label)}' for key in line
             )
-            around.append(text(self.left, self.top - 14, Markup(named), "start", "legend"))
+            around.append(text(self.left, self.top - 14 - LINE * i, Markup(named), "start", "legend"))
         if x_label:
             around.append(text(middle, self.height - 8, x_label, "middle", "label"))
         if y_label:

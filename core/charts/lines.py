@@ -112,7 +112,7 @@ def draw_series(series: Series, across: Scale, up: Scale) -> Iterator[str]:
         dashes = ' stroke-dasharray="5 4"' if series.line == "dashed" else ""
         yield f'<path stroke-width="2"{dashes} d="{path_of((across(p.x), up(p.y)) for p in series.points)}"/>'
     if series.dots != "none" and (series.line == "none" or len(series.points) <= MAX_DOTS):
-        # an open dot has a tooltip in its middle, too
+        # an open dot has a tooltip in its middle as well
         look = 'stroke-width="2.5" pointer-events="all"' if series.dots == "open" else f'fill="{colour}" stroke="none"'
         for p in series.points:
             radius = (5.0 if series.dots == "open" else 3.0) if p.area is None else math.sqrt(6 + 58 * p.area)

@@ -1,7 +1,9 @@
 """Queries about erasures: requests, their parts and trails, people, and versions to purge."""
 
-from collections.abc import Collection, Iterable, Sequence
-from datetime import datetime
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Select, exists, func, select
@@ -9,16 +11,18 @@ from sqlalchemy.orm import Session
 
 from core.clock import now
 from core.database import utc_text
+from core.erasure.receipt_content import KeptVersions, TrailEntry, VersionFates
 from core.erasure.receipt_text import KeepReason
-from core.erasure.report import KeptVersions, VersionFates
 from core.errors import Conflict, NotFound
 from core.ids import find_by_id
 from core.ledger.queries import batched
 from core.paging import invalid_cursor, page_after
-from core.tables.erasures import OPEN, PENDING, Erasure, ErasureState, Event, EventKind, Part, Receipt
+from core.register import log
+from core.tables.erasures import OPEN, PENDING, RESTRICTIONS, WAITING, Erasure, ErasureState, Identifier, Part, Receipt
 from core.tables.ledger import HAS_CONTENT, Example, PendingExample, RecordedPrediction
 from core.tables.models import Model
-from core.tables.versions import Version, VersionState
+from core.tables.register import RecordKind
+from core.tables.versions import Version, VersionKind, VersionState
 from core.versions.erased_examples import (
     has_examples_at,
     has_forgotten,
@@ -29,28 +33,36 @@ from core.versions.erased_examples import (
 )
 from core.versions.queries import tip_of, versions_of
 
+WARN_BEFORE_DUE = timedelta(days=7)
+"""How long before the due date webhooks and metrics warn of an open request."""
+STUCK_AFTER = timedelta(days=1)
+"""A request that has been in progress for longer needs attention: most take minutes."""
+
 
 def find(session: Session, id: str) -> Erasure:
     """An erasure, by its id or a prefix of it. Raises NotFound, or Conflict if the prefix is ambiguous."""
-    found = find_by_id(session, select(Erasure), Erasure.id, id)
+    found = find_by_id(session, select(Erasure).where(Erasure.state.not_in(RESTRICTIONS)), Erasure.id, id)
     if found is None:
         raise NotFound("erasure_not_found", "Erasure not found.")
-    (erasure,) = found
-    return erasure
+    return found[0]
 
 
-def find_open(session: Session, subject: bytes) -> Erasure | None:
-    """The erasure of a person that is held, in progress, or has failed."""
-    return session.scalar(select(Erasure).where(Erasure.subject == subject, Erasure.state.in_(PENDING)))
+def find_restriction(session: Session, id: str) -> Erasure:
+    """A restriction of processing, by its id or a prefix of it. Raises NotFound or Conflict like `find`."""
+    found = find_by_id(session, select(Erasure).where(Erasure.state.in_(RESTRICTIONS)), Erasure.id, id)
+    if found is None:
+        raise NotFound("restriction_not_found", "Restriction not found.")
+    return found[0]
 
 
 def page_erasures(
     session: Session, state: ErasureState | None, overdue: bool | None, after: str | None, limit: int
 ) -> Sequence[Erasure]:
-    """Erasures, newest first, after the erasure `after`. Raises Invalid if it does not exist."""
-    query = select(Erasure)
-    if state is not None:
-        query = query.where(Erasure.state == state)
+    """Erasures, newest first, after the erasure `after`. Raises Invalid if it does not exist.
+
+    Restrictions are included only if `state` is one of theirs.
+    """
+    query = select(Erasure).where(Erasure.state.not_in(RESTRICTIONS) if state is None else Erasure.state == state)
     if overdue is not None:
         late = Erasure.is_overdue(now())
         query = query.where(late if overdue else ~late)
@@ -64,9 +76,12 @@ def page_erasures(
     return session.scalars(page_after(query, (Erasure.created_at, Erasure.id), key, limit)).all()
 
 
-def next_due(session: Session, limit: int) -> Sequence[Erasure]:
-    """Pending erasures, ordered by due date."""
+def next_due(session: Session, limit: int, after: str | None = None) -> Sequence[Erasure]:
+    """Pending erasures, ordered by due date, after the erasure `after`. Raises NotFound if it does not exist."""
     pending = select(Erasure).where(Erasure.state.in_(PENDING)).order_by(Erasure.due_at, Erasure.id)
+    if after is not None:
+        last = find(session, after)
+        pending = pending.where(sa.tuple_(Erasure.due_at, Erasure.id) > sa.tuple_(last.due_at, last.id))
     return session.scalars(pending.limit(limit)).all()
 
 
@@ -77,15 +92,37 @@ def count_erasures(session: Session) -> list[tuple[ErasureState, int, int]]:
     return [(ErasureState(state), count, overdue) for state, count, overdue in found]
 
 
+@dataclass(frozen=True)
+class OpenRequests:
+    """The erasure requests that are neither completed nor refused."""
+
+    oldest: datetime | None
+    """When the oldest of them was received."""
+    due_soon: int
+    """How many are due within a week, or overdue."""
+    stuck: int
+    """How many have been in progress for more than a day."""
+
+
+def measure_open(session: Session) -> OpenRequests:
+    """The age of the open requests, for monitoring."""
+    working, moment = [state for state in OPEN if state is not ErasureState.FAILED], now()
+    soon = func.count(sa.case((Erasure.due_at < moment + WARN_BEFORE_DUE, 1)))
+    stuck = sa.and_(Erasure.state.in_(working), Erasure.created_at < moment - STUCK_AFTER)
+    found = select(func.min(Erasure.received_at), soon, func.count(sa.case((stuck, 1))))
+    return OpenRequests(*session.execute(found.where(Erasure.state.in_(PENDING))).one())
+
+
 def list_failed(session: Session) -> Sequence[Erasure]:
     return session.scalars(select(Erasure).where(Erasure.state == ErasureState.FAILED).order_by(Erasure.id)).all()
 
 
-def select_held_with_examples() -> Select[Erasure]:
-    """Held erasures of people who have examples in force."""
-    came = exists().where(Example.subject == Erasure.subject, Example.removed.is_(None))
-    unlabelled = exists().where(PendingExample.subject == Erasure.subject, PendingExample.restricted.is_(False))
-    return select(Erasure).where(Erasure.state == ErasureState.HELD, sa.or_(came, unlabelled))
+def select_waiting_with_examples() -> Select[Erasure]:
+    """Erasures that wait for a decision, and restrictions, of people who have examples in force."""
+    came = exists().where(Example.subject == Identifier.subject, Example.removed.is_(None))
+    unlabelled = exists().where(PendingExample.subject == Identifier.subject, PendingExample.restricted.is_(False))
+    ours = exists().where(Identifier.erasure_id == Erasure.id, sa.or_(came, unlabelled))
+    return select(Erasure).where(Erasure.state.in_((ErasureState.UNMATCHED, *WAITING)), ours)
 
 
 def parts_of(session: Session, erasure: Erasure) -> list[Part]:
@@ -106,23 +143,47 @@ def verified_parts(session: Session, model: Model) -> list[tuple[Part, Erasure]]
     return [(part, erasure) for part, erasure in found if part.state in at_work and has_forgotten(part, tip)]
 
 
-def events_of(session: Session, erasure: Erasure) -> list[Event]:
-    """The trail of an erasure: all actions, in order."""
-    return list(session.scalars(select(Event).where(Event.erasure_id == erasure.id).order_by(Event.id)))
+def trail_of(session: Session, erasure: Erasure) -> list[TrailEntry]:
+    """The trail of an erasure: all actions whose records have not expired, in order."""
+    return [trail_entry(record) for record in log.records_of(session, erasure.id)]
 
 
-def last_event(session: Session, erasure: Erasure, kind: EventKind) -> datetime | None:
+def trail_entry(record: Mapping[str, Any]) -> TrailEntry:
+    return TrailEntry(record["kind"], record["actor"]["id"], record["at"], record["actor"]["name"])
+
+
+def details_of(
+    session: Session, erasures: Sequence[Erasure]
+) -> tuple[dict[str, list[Part]], dict[str, list[dict[str, Any]]]]:
+    """The parts and the unexpired records of several erasures, by their ids."""
+    ids = [erasure.id for erasure in erasures]
+    parts: dict[str, list[Part]] = {id: [] for id in ids}
+    for some in batched(ids):
+        theirs = select(Part).where(Part.erasure_id.in_(some)).order_by(Part.model)
+        for part in session.scalars(theirs.execution_options(populate_existing=True)):
+            parts[part.erasure_id].append(part)
+    return parts, log.records_by_erasure(session, ids)
+
+
+def reference_in(records: Sequence[Mapping[str, Any]]) -> str | None:
+    """The caller's own number for a request: that of the last filing that gives one."""
+    found = [record["reference"] for record in records if "reference" in record]
+    return found[-1] if found else None
+
+
+def last_record(session: Session, erasure: Erasure, kind: RecordKind) -> datetime | None:
     """When an action was last performed."""
-    return session.scalar(select(func.max(Event.at)).where(Event.erasure_id == erasure.id, Event.kind == kind))
+    found = [r["at"] for r in log.records_of(session, erasure.id) if r["kind"] == kind]
+    return datetime.fromisoformat(found[-1]) if found else None
 
 
 def receipt_of(session: Session, erasure: Erasure) -> Receipt:
     """The receipt of an erasure. Raises NotFound if there is none (yet)."""
     receipt = session.get(Receipt, erasure.receipt) if erasure.receipt else None
     if receipt is None:
-        refused = "The erasure was refused, so there is no receipt."
+        ended = f"There is no receipt: the request is {erasure.state}."
         open_ = "There is no receipt yet because the erasure is not completed."
-        raise NotFound("receipt_not_found", refused if erasure.state is ErasureState.REFUSED else open_)
+        raise NotFound("receipt_not_found", open_ if erasure.state in PENDING else ended)
     return receipt
 
 
@@ -136,6 +197,18 @@ def models_of(session: Session, subject: bytes, visible: Collection[str] | None)
         query = query.where(Model.name.in_(visible))
     grouped = query.group_by(Model.id).order_by(Model.name)
     return [(model, count) for model, count in session.execute(grouped)]
+
+
+def examples_with_id(session: Session, model_id: int, id: str, subject: bytes) -> Sequence[Example]:
+    """The stored examples of a person with an id, newest first; also those that are not in force."""
+    ours = (Example.model_id == model_id, Example.id == id, Example.subject == subject, HAS_CONTENT)
+    return session.scalars(select(Example).where(*ours).order_by(Example.position.desc())).all()
+
+
+def example_in_force(session: Session, model_id: int, id: str) -> Example:
+    """The example with an id that is in force."""
+    ours = (Example.model_id == model_id, Example.id == id, Example.removed.is_(None))
+    return session.scalars(select(Example).where(*ours)).one()
 
 
 def examples_of(session: Session, subject: bytes, model_id: int, after: int, limit: int) -> Sequence[Example]:
@@ -159,13 +232,26 @@ def predictions_of(session: Session, model_id: int, positions: Sequence[int]) ->
     return found
 
 
-def positions_of(session: Session, subject: bytes | None, model_id: int, in_force: bool = False) -> list[int]:
+def positions_of(session: Session, subjects: Sequence[bytes], model_id: int, in_force: bool = False) -> list[int]:
     """Positions of a person's examples in a model: all, or only those in force."""
-    query = select(Example.position).where(Example.model_id == model_id, Example.subject == subject)
+    query = select(Example.position).where(Example.model_id == model_id, Example.subject.in_(subjects))
     return sorted(session.scalars(query.where(Example.removed.is_(None)) if in_force else query))
 
 
-def model_ids_of(session: Session, subjects: Iterable[bytes | None]) -> list[int]:
+def count_examples(session: Session, model_id: int, positions: Iterable[int]) -> int:
+    """How many different examples are stored at some positions.
+
+    An example may be stored more than once, because it returned into force or was corrected; of others, only the
+    position is left.
+    """
+    ids: set[str] = set()
+    for some in batched(sorted(positions)):
+        stored = select(Example.id).where(Example.model_id == model_id, Example.position.in_(some), HAS_CONTENT)
+        ids.update(session.scalars(stored))
+    return len(ids)
+
+
+def model_ids_of(session: Session, subjects: Iterable[bytes]) -> list[int]:
     """Ids of the models that have examples of the given people, in the order in which they are locked."""
     found: set[int] = set()
     for some in batched(list(subjects)):
@@ -175,10 +261,10 @@ def model_ids_of(session: Session, subjects: Iterable[bytes | None]) -> list[int
 
 
 def subjects_in_force(session: Session, subjects: Sequence[bytes]) -> set[bytes]:
-    """The given people who have examples in force."""
+    """The given people who have examples in force or in quarantine."""
     found: set[bytes] = set()
     for some in batched(subjects):
-        in_force = (Example.subject.in_(some), Example.removed.is_(None))
+        in_force = (Example.subject.in_(some), sa.or_(Example.removed.is_(None), Example.quarantine.is_not(None)))
         found.update(s for s in session.scalars(select(Example.subject).where(*in_force).distinct()) if s is not None)
         free = (PendingExample.subject.in_(some), PendingExample.restricted.is_(False))
         waiting = session.scalars(select(PendingExample.subject).where(*free).distinct())
@@ -203,16 +289,16 @@ def trained_positions(session: Session, part: Part, at: int) -> list[int]:
     return found
 
 
-def last_that_knew(session: Session, part: Part) -> Version | None:
-    """The newest version that knew the person and still has its weights."""
-    known = select(Version).where(Version.model_id == part.model_id, has_examples_at(part, Version.position))
-    known = known.where(Version.state != VersionState.PURGED)
+def last_trained_on(session: Session, part: Part) -> Version | None:
+    """The newest version that was trained on the person's data and still has its weights."""
+    trained = has_examples_at(part, Version.position, Version.removals_position)
+    known = select(Version).where(Version.model_id == part.model_id, trained, Version.state != VersionState.PURGED)
     return session.scalar(known.order_by(Version.position.desc(), Version.number.desc()).limit(1))
 
 
 def must_be_purged(part: Part) -> sa.ColumnElement[bool]:
-    """Condition on versions to be purged: those that knew the person, and those adapted from them before forgetting was
-    verified."""
+    """Condition on versions to be purged: those trained on the person's data, and those adapted from them
+    before forgetting was verified."""
     return sa.and_(Version.model_id == part.model_id, may_depend_on(part, Version))
 
 
@@ -222,7 +308,7 @@ def count_purged(session: Session, part: Part) -> int:
 
 
 def last_purge_date(session: Session, part: Part) -> str | None:
-    """The date when the last version that knew the person is purged, if any is kept."""
+    """The date when the last version trained on the person's data is purged, if any is kept."""
     last = session.scalar(
         select(func.max(Version.purge_at)).where(must_be_purged(part), Version.state != VersionState.PURGED)
     )
@@ -235,9 +321,31 @@ def version_fates(session: Session, part: Part) -> VersionFates:
     gone = set(session.scalars(select(Version.number).where(must_be_purged(part))))
     purged = [v.number for v in found if v.number in gone and v.state is VersionState.PURGED]
     reasons: dict[KeepReason, list[int]] = {}
+    by_number = {version.number: version for version in found}
     for version in found:
         if version.state is VersionState.PURGED:
             continue
-        why = KeepReason.BEFORE if precedes_examples(part, version.position) else KeepReason.WITHOUT
-        reasons.setdefault(KeepReason.KEPT if version.number in gone else why, []).append(version.number)
+        if version.number in gone:
+            why = KeepReason.KEPT
+        elif precedes_examples(part, version.position):
+            why = KeepReason.BEFORE
+        else:
+            why = KeepReason.DERIVED if derives_from(version, gone, by_number) else KeepReason.WITHOUT
+        reasons.setdefault(why, []).append(version.number)
     return VersionFates(purged, [KeptVersions(numbers, why.value) for why, numbers in reasons.items()])
+
+
+def derives_from(version: Version, gone: Collection[int], by_number: Mapping[int, Version]) -> bool:
+    """Whether a network was adapted, in one or several steps, from a version trained on the person's data.
+
+    The bytes of a version with a bound depend only on the retained examples and their ledger positions, whatever it was
+    adapted from.
+    """
+    at: Version | None = version
+    while at is not None and at.kind is VersionKind.ADAPTED:
+        if at.certificate is not None and at.certificate.kind == "bound":
+            return False
+        if at.parent in gone:
+            return True
+        at = by_number.get(at.parent) if at.parent is not None else None
+    return False

@@ -1,31 +1,21 @@
 """The texts of receipts and refusals: all sentences about what was done to a person's data.
 
-`report.py` has the facts; the templates of the service's pages have the headings and the layout.
+`receipt_content.py` has the facts; the templates of the service's pages have the headings and the layout.
 """
 
 from collections.abc import Sequence
 from enum import StrEnum
 
-from core.erasure.report import ComparisonSummary, Familiarity, Method, ModelReport, Outcome
+from core.erasure.receipt_content import ComparisonSummary, Familiarity, Method, ModelReport, Outcome
 from core.kprior.certificate.audit import Audit
 from core.kprior.certificate.certificate import Certificate
 from core.tables.versions import Comparison, Version, VersionKind
+from core.versions.commitments import commit_to
 from core.versions.privacy_rounding import coarse_certificate
 
-CACHES = "processes that serve predictions discard the weights of superseded versions within a minute"
+CACHES = "programs that make predictions drop the weights of earlier versions from their memory within a minute"
 MIN_AUDITED_EXAMPLES = 10
 """Minimum number of examples for which the page shows an audit."""
-GLOSSARY = {
-    "Example": "one record with its answer, from which a model learns.",
-    "Adapted": "the model was moved to where training without this data would have put it.",
-    "Bound": "how far from there it can be at most; a model above its tolerance is retrained instead.",
-    "Measured": "for a network nothing proves how near it came. It is measured what it makes of the data that was "
-    "removed, and it is retrained if that looks as if it knew it.",
-    "Retrained": "the model was trained again from nothing, without this data.",
-    "Audit": "the chance that one of the examples looks more familiar to the model than one that it never saw. At 0.5 "
-    "the two cannot be told apart; with few examples the figure varies by chance.",
-}
-"""Definitions for readers who do not build models."""
 RIGHTS = (
     "You have the right to lodge a complaint with a supervisory authority, in particular where you live, where you "
     "work, or where you think that your rights were infringed (GDPR Art. 77), and the right to a judicial remedy, "
@@ -42,6 +32,7 @@ class Trace(StrEnum):
     ORPHANS = "files without a version"
     SAMPLE = "rows of the holdout's sample"
     MEMORY = "memory of the champion"
+    ANALYSES = "analyses"
     MLFLOW = "weights in MLflow"
     MLFLOW_PURGED = "weights of purged versions in MLflow"
     MODEL_EXAMPLES = "examples of the model"
@@ -49,31 +40,77 @@ class Trace(StrEnum):
     MODEL_MLFLOW = "deletions that MLflow has still to make"
 
 
+TRACE_WORDS = {
+    Trace.BY_POSITION: "examples at their positions",
+    Trace.BY_PERSON: "examples under the identifiers",
+    Trace.PURGED_FILES: "files of deleted versions",
+    Trace.ORPHANS: "files that belong to no version",
+    Trace.SAMPLE: "examples that measure the model (holdout)",
+    Trace.MEMORY: "examples in the memory of the version in use",
+    Trace.ANALYSES: "results of analyses that used the examples",
+    Trace.MLFLOW: "weights in MLflow",
+    Trace.MLFLOW_PURGED: "weights of deleted versions in MLflow",
+    Trace.MODEL_EXAMPLES: "examples of the model",
+    Trace.MODEL_FILES: "files of the model",
+    Trace.MODEL_MLFLOW: "deletions in MLflow that are not done yet",
+}
+"""The kinds of traces in the words of the page."""
+
+
+def describe_trace(name: str) -> str:
+    """What was searched for; receipts of earlier releases may have other names."""
+    return TRACE_WORDS[Trace(name)] if name in list(Trace) else name
+
+
 class KeepReason(StrEnum):
     """Why a version is not purged."""
 
     WITHOUT = "made without this data"
+    DERIVED = "adapted without this data, from weights that were trained on it"
     KEPT = "trained on this data; kept for a while, out of use"
-    BEFORE = "made before this data came"
+    BEFORE = "made before this data arrived"
 
 
-def write_statement(models: Sequence[ModelReport]) -> str:
-    """The receipt's summary, in a sentence or two."""
+def write_statement(models: Sequence[ModelReport], identifiers: int = 1) -> str:
+    """The receipt's summary, in a few sentences."""
+    under = "the identifier" if identifiers == 1 else f"the {identifiers} identifiers"
     if not models:
-        return "No model holds or has learnt from any example about this person."
+        return f"No example was found under {under} of this request, so nothing was deleted."
     count = sum(model.examples for model in models)
-    examples, their = ("1 example", "its") if count == 1 else (f"{count} examples", "their")
-    where = "1 model" if len(models) == 1 else f"{len(models)} models"
-    were = "was" if count == 1 else "were"
-    text = f"{examples} about this person {were} forgotten by {where} and deleted; {their} absence was verified."
-    if unbounded := sum(lacks_bound(model) for model in models):
-        networks = (
-            "1 of them is a network that was" if unbounded == 1 else f"{unbounded} of them are networks that were"
+    where = count_of(len(models), "model")
+    text = f"{count_of(count, 'example')} under {under} of this request {'was' if count == 1 else 'were'} deleted from "
+    text += f"{where}. A search afterwards found none that were left."
+    if not count:  # they were removed and deleted before the request
+        text = f"The content of the examples under {under} of this request had already been deleted from {where}. The "
+        text += "remaining references to them were deleted, and a search afterwards found none that were left."
+    return " ".join((text, *describe_outcomes(models)))
+
+
+def describe_outcomes(models: Sequence[ModelReport]) -> list[str]:
+    """How the models forgot, and what is left of the data; empty for a model whose outcome says it all."""
+    found = []
+    if unbounded := [model.model for model in models if lacks_bound(model)]:
+        found.append(
+            f"{join_names(unbounded, 'Model')} {'is a network' if len(unbounded) == 1 else 'are networks'} that "
+            f"{'was' if len(unbounded) == 1 else 'were'} adapted from weights trained on this data: it is not proven "
+            "that no traces are left."
         )
-        text += f" {networks} adapted: what is left there was measured, and is not proven."
+    if unmeasured := [model.model for model in models if lacks_measurement(model)]:
+        found.append(
+            f"Too few examples were deleted to measure what is left in {join_names(unmeasured, 'model')} (at least "
+            f"{MIN_AUDITED_EXAMPLES} are needed)."
+        )
     if until := max(model.kept_until or "" for model in models):
-        text += f" Versions that knew the person are kept, out of use, until {until[:10]}."
-    return text
+        found.append(f"Versions trained on this data are kept, out of use, until {until[:10]}.")
+    return found
+
+
+def join_names(names: Sequence[str], noun: str) -> str:
+    """
+    >>> join_names(["churn"], "Model"), join_names(["a", "b"], "Model")
+    ('Model churn', 'Models a, b')
+    """
+    return f"{noun}{'' if len(names) == 1 else 's'} {', '.join(names)}"
 
 
 def lacks_bound(model: ModelReport) -> bool:
@@ -83,20 +120,25 @@ def lacks_bound(model: ModelReport) -> bool:
     return adapted and (certificate is None or certificate.kind != "bound")
 
 
+def lacks_measurement(model: ModelReport) -> bool:
+    """Whether it was not even measured what is left in an adapted network."""
+    certificate = certificate_of(model)
+    audit = certificate.audit if certificate else None
+    return lacks_bound(model) and (audit is None or audit.removed_loss is None)
+
+
 def certificate_of(model: ModelReport) -> Certificate | None:
     return model.outcome.certificate if model.outcome else None
 
 
-WITHDRAWN = Outcome(
-    Method.WITHDRAWN, "nothing was ever trained on it, or nothing is left to predict from: the model answers nothing"
-)
-DELETED = Outcome(Method.DELETED, "the model was deleted, with everything it knew")
+WITHDRAWN = Outcome(Method.WITHDRAWN, "no version of the model is in use, so it makes no predictions")
+DELETED = Outcome(Method.DELETED, "the model was deleted with all its versions")
 
 
 def describe_unknown(champion: Version) -> Outcome:
     """The outcome if the version in use is older than the person's first example."""
-    words = "the version in use was made before this data came, and never knew it"
-    return Outcome(Method.UNKNOWN, words, champion.number, champion.sha256)
+    words = "the version in use was made before this data arrived, and was not trained on it"
+    return Outcome(Method.UNKNOWN, words, champion.number, commit_to(champion))
 
 
 def describe_outcome(version: Version, comparison: Comparison | None, tolerance: float) -> Outcome:
@@ -105,40 +147,44 @@ def describe_outcome(version: Version, comparison: Comparison | None, tolerance:
     if certificate is not None and certificate.kind == "measured":
         certificate = coarse_certificate(certificate)
     compared = ComparisonSummary(comparison.result["disagreement"]) if comparison is not None else None
-    made = (version.number, version.sha256, certificate, compared)
+    made = (version.number, commit_to(version), certificate, compared)
     if version.kind is VersionKind.TRAINED:
         return Outcome(Method.RETRAINED, "retrained without this data", *made)
     by = " by a descent on all examples that are left" if version.method == "warm" else ""
     if certificate is not None and certificate.kind == "bound":
         perturbed = " with the same perturbation" if certificate.removal else ""
-        near = f"within {certificate.bound:.3g} of a retrain without this data{perturbed}"
-        near += "; its weights are those of the data that is left, whatever it had learnt before"
+        of = "a retrain of the head" if certificate.scope == "head" else "a retrain"
+        near = f"within {certificate.bound:.3g} of {of} without this data{perturbed}"
+        near += "; the bytes of its file depend only on the examples that are left and on their positions"
         return Outcome(Method.ADAPTED, f"adapted{by}; {near}", *made, tolerance)
-    near = (
-        "how near to a retrain without this data was measured, not proven: see the certificate and the audit; "
-        "its weights derive from weights that were trained on this data, and may hold traces that were not measured"
-    )
-    return Outcome(Method.ADAPTED, f"adapted{by}; {near}", *made)
+    near = "from weights that were trained on this data; how close it is to a retrain without this data is not proven"
+    return Outcome(Method.ADAPTED, f"adapted{by} without this data, {near}", *made)
+
+
+def describe_encoder(encoder: dict[str, str]) -> str:
+    """The frozen encoder of a model, and whether it may depend on the person's data."""
+    named = " ".join(part for part in (encoder["kind"], encoder.get("digest", "")) if part)
+    if encoder["trained_on"] == "examples":
+        return f"{named}: it was fitted on examples that Amend stores"
+    return f"{named}: it has seen none of the examples that Amend stores, as its operator states"
+
+
+RESIDUE = (
+    "; the encoder of the model was fitted before the request on examples that may include this data, and was not "
+    "replaced: it may hold traces of it"
+)
+"""Added to the outcome if the policy permits it."""
 
 
 def describe_cleanup(sqlite: bool, rewritten: bool, log_emptied: bool) -> str:
     """Describe what was done to the database after rows were deleted."""
     if not sqlite:
-        left = "pages may hold copies until they are used again; its write-ahead log and backups are the operator's"
-        return f"PostgreSQL: tables vacuumed, {left}"
-    log = "its write-ahead log emptied" if log_emptied else "its write-ahead log is emptied once nobody reads the past"
+        left = "its files, its write-ahead log and its backups may contain copies until they are replaced"
+        return f"PostgreSQL: the space of deleted rows was released; {left}"
+    log = "its write-ahead log emptied" if log_emptied else "its write-ahead log is emptied when no program reads it"
     if rewritten:
-        return f"SQLite: deleted rows overwritten, the file written anew, {log}"
-    return f"SQLite: deleted rows overwritten, {log}; pages may hold copies until a VACUUM"
-
-
-def select_glossary(models: Sequence[ModelReport]) -> dict[str, str]:
-    """The definitions of the terms that a receipt uses."""
-    kinds = {found.kind for model in models if (found := certificate_of(model)) is not None}
-    unused = {"Bound"} if "bound" not in kinds else set()
-    unused |= {"Measured"} if "measured" not in kinds else set()
-    unused |= set() if any(find_audit(model) for model in models) else {"Audit"}
-    return {word: meaning for word, meaning in GLOSSARY.items() if word not in unused}
+        return f"SQLite: deleted rows overwritten, the file rewritten, {log}"
+    return f"SQLite: deleted rows overwritten, {log}; the file may contain copies until it is rewritten"
 
 
 def find_audit(model: ModelReport) -> Familiarity | None:
@@ -161,12 +207,12 @@ def describe_nearness(model: ModelReport) -> dict[str, str]:
     certificate = certificate_of(model)
     if certificate is None or certificate.bound is None:
         return describe_measurement(certificate.audit) if certificate and certificate.audit else {}
-    bound = f"{certificate.bound:.3g} on the distance of the weights to the exact optimum without the person"
+    bound = f"{certificate.bound:.3g} on the distance of the weights to the exact optimum without this data"
     if (relative := certificate.relative) is not None:  # of a length of zero there is no share
         bound += f", {percent(relative)} of their length"
     removal = certificate.removal
     if removal:
-        bound = bound.replace("exact optimum", "optimum of the same perturbed objective")
+        bound = bound.replace("exact optimum", "optimum with the same perturbation")
     if model.outcome and model.outcome.tolerance:
         bound += f" (tolerated: {percent(model.outcome.tolerance)})"
     rows = {"Bound": bound}
@@ -176,7 +222,7 @@ def describe_nearness(model: ModelReport) -> dict[str, str]:
             f"{promise}: residual {removal.gradient_norm:.3g} of {removal.gradient_limit:.3g} allowed"
         )
     if (largest := certificate.prediction_bound) is not None:
-        rows["Predictions"] = f"none on the holdout would differ by more than {largest:.3g}"
+        rows["Predictions"] = f"for no example of the holdout would they differ by more than {largest:.3g}"
     return rows
 
 
@@ -185,7 +231,7 @@ def describe_measurement(audit: Audit) -> dict[str, str]:
     rows = {}
     after, before = audit.unseen_loss, audit.unseen_loss_before
     if after is not None and before is not None:
-        rows["Measured"] = f"loss of {after:.3g} on examples never seen, {before:.3g} before"
+        rows["Measured"] = f"loss of {after:.3g} on examples that it was not trained on, {before:.3g} before"
     if (loss := audit.removed_loss) is not None:
         rows["Forgotten"] = f"loss of {loss:.3g} on the {audit.removed} examples that were removed"
         if (named := audit.forgotten_label_rate) is not None:
@@ -199,7 +245,9 @@ def describe_deletions(model: ModelReport) -> str:
     """What was deleted besides versions; "" while nothing was meant to be."""
     if model.deleted is None:
         return ""
-    counts = [(model.deleted.examples, "example", ""), (model.deleted.files, "file", " in MLflow")]
+    deleted = model.deleted
+    counts = [(deleted.examples, "example", ""), (deleted.files, "file", " in MLflow")]
+    counts.append((deleted.analyses, "stored result", " of analyses"))
     return ", ".join(f"{count_of(n, thing)}{place}" for n, thing, place in counts if n) or "nothing was left to delete"
 
 
@@ -208,15 +256,32 @@ def describe_purged(model: ModelReport) -> str:
     if model.deleted is None or not model.deleted.versions:
         return ""
     which = join_ranges(model.versions.purged if model.versions else [])
-    return f"{count_of(model.deleted.versions, 'version')} that knew the person{which and f': {which}'}"
+    return f"{count_of(model.deleted.versions, 'version')} trained on this data{which and f': {which}'}"
 
 
-def describe_return(examples: int) -> str:
-    """What becomes of the data of a person whose request was refused; "" if there is none."""
-    if not examples:
+def describe_recognition(until: str) -> str:
+    """What is kept about the person after the erasure, and why; `until` is a date."""
+    hashed = f"until {until[:10]}, a keyed hash of each identifier that was searched for"
+    return f"{hashed}; it serves only to recognise new data about the person, and does not contain the identifier"
+
+
+def describe_return(found: int, returned: int, in_use: Sequence[str]) -> str:
+    """What became of the data of a person whose request was refused; "" if nothing did.
+
+    `found` is the number of examples about the person, `returned` how many of them are in force again, and `in_use`
+    names the models whose version in use had been trained on them when the request was filed.
+    """
+    if not found:
+        return "We found no record under the identifiers of your request."
+    if not returned:
         return ""
-    text = "1 record about you was" if examples == 1 else f"{examples} records about you were"
-    return f"While your request was open, {text} not used. From now on {'it is' if examples == 1 else 'they are'}."
+    one = returned == 1
+    text = f"While your request was open, {'1 record' if one else f'{returned} records'} about you "
+    text += f"{'was' if one else 'were'} left out of new training."
+    if in_use:
+        text += f" Models that had already been trained on {'it' if one else 'them'} were in use during that time: "
+        text += f"{', '.join(in_use)}."
+    return f"{text} From now on, the {'record is' if one else 'records are'} used again."
 
 
 def percent(fraction: float) -> str:

@@ -1,21 +1,31 @@
 """Receiving requests: finds a person's examples in all models, takes them out of force, and enqueues `erase` jobs."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from sqlalchemy.orm import Session
 
 from core import ledger
 from core.database import Database
-from core.erasure import states
-from core.erasure.queries import model_ids_of, positions_of, select_held_with_examples, subjects_in_force
-from core.erasure.states import RequestDetails
+from core.erasure import receipt_content, state_changes
+from core.erasure.filing import file_all, file_restriction
+from core.erasure.identifiers import subjects_by_erasure, subjects_of
+from core.erasure.queries import (
+    count_examples,
+    model_ids_of,
+    positions_of,
+    select_waiting_with_examples,
+    subjects_in_force,
+)
+from core.erasure.request_details import RequestDetails
 from core.jobs import queue
-from core.ledger import pending
-from core.tables.erasures import Erasure, ErasureState, Part
+from core.ledger import unlabelled_examples
+from core.tables.erasures import WAITING, Erasure, ErasureState, Part
 from core.tables.jobs import JobKind
 from core.tables.ledger import Example
 from core.tables.models import Model
-from core.versions.queries import newest_number
+from core.versions.erased_examples import has_examples_at
+from core.versions.queries import champion_of, newest_number
 
 NEVER = 2**62
 """A position that no ledger reaches."""
@@ -34,13 +44,28 @@ def receive_all(
 
     Locks are taken in the same order by all callers: first the requests, then their models.
     """
-    found: dict[int, Erasure] = {}
-    for i, filing in sorted(enumerate(filings), key=lambda entry: entry[1].subject):
-        found[i] = states.file(session, filing, secret, by, request_id)
-    lock_models(session, {filing.subject for filing in filings})
-    for erasure in {erasure.id: erasure for erasure in found.values()}.values():
+    filed, grown = file_all(session, filings, secret, by, request_id)
+    subjects = {subject for filing in filings for subject in filing.subjects}
+    unapproved = grown if state_changes.needs_second_person(session) else set[str]()
+    for others in subjects_by_erasure(session, sorted(unapproved)).values():
+        subjects.update(others)
+    lock_models(session, subjects)
+    for erasure in {erasure.id: erasure for erasure in filed}.values():
+        if erasure.id in unapproved:  # nobody has approved the identifiers that were added
+            session.refresh(erasure, with_for_update=True)
+            state_changes.hold_again(session, erasure, by)
         resolve(session, erasure)
-    return [found[i] for i in range(len(filings))]
+    return filed
+
+
+def restrict_processing(
+    session: Session, filing: RequestDetails, secret: bytes, by: str, request_id: str | None
+) -> Erasure:
+    """Restrict the processing of a person's data (GDPR Art. 18): no training uses it until this is lifted."""
+    restriction = file_restriction(session, filing, secret, by, request_id)
+    lock_models(session, filing.subjects)
+    resolve(session, restriction)
+    return restriction
 
 
 def lock_models(session: Session, subjects: Collection[bytes]) -> None:
@@ -52,38 +77,54 @@ def lock_models(session: Session, subjects: Collection[bytes]) -> None:
 def resolve(session: Session, erasure: Erasure) -> None:
     """Record the person's examples in each model, take them out of force, and enqueue the jobs.
 
-    No job is enqueued for a held request.
+    No job is enqueued for a held request. For a restriction, the models are adapted.
     """
-    held = erasure.state is ErasureState.HELD
-    for model_id in model_ids_of(session, [erasure.subject]):
+    subjects = subjects_of(session, erasure)
+    for model_id in model_ids_of(session, subjects):
         model = session.get(Model, model_id, with_for_update=True)
         if model is None:
             continue
-        restrict(session, erasure, model, held)
+        state_changes.match(session, erasure)
+        changed = restrict(session, erasure, model, subjects)
         session.flush()
-        if not held:
+        if erasure.state is ErasureState.RESTRICTED and changed:
+            queue.enqueue_adaptation(session, model, erasure.request_id)
+        elif erasure.state not in WAITING:
             queue.enqueue(session, model, JobKind.ERASE, erasure.request_id)
-    states.conclude(session, erasure)
+    state_changes.conclude(session, erasure)
 
 
-def restrict(session: Session, erasure: Erasure, model: Model, held: bool) -> None:
-    """Take the person's examples in a model out of force, and record their positions."""
-    in_force = positions_of(session, erasure.subject, model.id, in_force=True)
+def restrict(session: Session, erasure: Erasure, model: Model, subjects: Sequence[bytes]) -> bool:
+    """Take the person's examples in a model out of force, and record their positions; returns whether there were any
+    in force."""
+    in_force = positions_of(session, subjects, model.id, in_force=True)
     if in_force:
-        ledger.remove(session, model, Example.subject, [""], [erasure.subject])
-    hidden = pending.restrict(session, model.id, erasure.subject)
-    positions = positions_of(session, erasure.subject, model.id)
-    part = session.get(Part, (erasure.id, model.id)) or states.begin_part(session, erasure, model)
+        ledger.remove(session, model, Example.subject, [""] * len(subjects), subjects)
+    hidden = unlabelled_examples.restrict(session, model.id, subjects)
+    positions = positions_of(session, subjects, model.id)
+    earlier = session.get(Part, (erasure.id, model.id))
+    examples = count_examples(session, model.id, set(positions).difference(earlier.positions if earlier else ()))
+    part = earlier or state_changes.begin_part(session, erasure, model)
     new = set(positions) - set(part.positions)
-    if new or hidden or part.state is ErasureState.FAILED:
+    # a new part may have nothing new: another request may have hidden the person's examples without labels already
+    if earlier is None or new or hidden or part.state is ErasureState.FAILED:
         part.positions = sorted({*part.positions, *positions})  # some of them may be deleted already
         part.restricted = sorted({*part.restricted, *in_force})
-        part.examples = (part.examples or 0) + len(new) + hidden
+        part.examples = (part.examples or 0) + examples + hidden
         # no version was trained on examples without a label
         part.first_position = part.positions[0] if part.positions else NEVER
         part.removal_position = model.head if part.positions else 0
         part.newest_version = newest_number(session, model.id) if new else part.newest_version
-        states.receive_part(part, held)
+        note_use(session, model, part)
+        state_changes.receive_part(part, state_changes.initial_state(erasure))
+    return bool(in_force)
+
+
+def note_use(session: Session, model: Model, part: Part) -> None:
+    """Record whether the version in use was trained on the person's examples when they were taken out of force."""
+    champion, noted = champion_of(session, model), receipt_content.read(part)
+    trained = champion is not None and has_examples_at(part, champion.position, champion.removals_position)
+    receipt_content.write(part, replace(noted, was_in_use=bool(noted.was_in_use or trained)))
 
 
 def include_new_examples(session: Session, erasures: Sequence[Erasure]) -> set[str]:
@@ -91,19 +132,22 @@ def include_new_examples(session: Session, erasures: Sequence[Erasure]) -> set[s
 
     A caller's pipeline may still send data of the person.
     """
-    by_subject = {erasure.subject: erasure for erasure in erasures if erasure.subject is not None}
-    there = subjects_in_force(session, list(by_subject))
+    by_id = {erasure.id: erasure for erasure in erasures}
+    owners = {s: id for id, subjects in subjects_by_erasure(session, list(by_id)).items() for s in subjects}
+    there = subjects_in_force(session, list(owners))
     lock_models(session, there)
-    late = [by_subject[subject] for subject in sorted(there)]
-    for erasure in late:
-        resolve(session, erasure)
-    return {erasure.id for erasure in late}
+    late = {owners[subject] for subject in there}
+    for id in sorted(late):
+        resolve(session, by_id[id])
+    return late
 
 
-def restrict_held(database: Database) -> None:
-    """Take examples out of force that arrived while the requests of their people were held. Called by the tick."""
+def restrict_waiting(database: Database) -> None:
+    """Take examples out of force that arrived while the requests of their people waited for a decision, or the
+    processing of their data was restricted. Called by the tick.
+    """
     with database.read() as session:
-        if session.scalar(select_held_with_examples().limit(1)) is None:
+        if session.scalar(select_waiting_with_examples().limit(1)) is None:
             return
     with database.write() as session:
-        include_new_examples(session, session.scalars(select_held_with_examples()).all())
+        include_new_examples(session, session.scalars(select_waiting_with_examples()).all())

@@ -4,8 +4,8 @@ from typing import Any, TypedDict
 
 from numpy.typing import NDArray
 
-from ..kprior.model.posterior import Uncertainty
 from ..kprior.model.spec import PredictorSpec, gives_scores
+from ..kprior.model.uncertainty import Uncertainty
 
 Prediction = TypedDict(
     "Prediction",
@@ -13,14 +13,17 @@ Prediction = TypedDict(
         "mean": float,
         "score": float,
         "class": int | str,
+        "labels": list[int | str],
         "probabilities": dict[str, float],
         "std": float | dict[str, float],
         "interval": tuple[float, float] | dict[str, tuple[float, float]],
+        "contributions": dict[str, float],
     },
     total=False,
 )
-"""A prediction: `mean` for binary targets, numbers and counts; `class` for binary targets and classes; `score` instead
-of a probability if the loss is the squared hinge (above 0 for class 1); `std` and `interval` on request."""
+"""A prediction: `mean` for binary targets, numbers and counts; `class` for binary targets and classes; `labels` for
+targets of several labels; `score` instead of a probability if the loss is the squared hinge (above 0 for class 1); on
+request `std`, `interval` and `contributions`."""
 
 
 def to_predictions(
@@ -28,7 +31,8 @@ def to_predictions(
 ) -> list[Prediction]:
     """Convert predicted means (n, K), and their uncertainty, to predictions.
 
-    A binary model predicts class 1 if its probability is above the threshold.
+    A binary model predicts class 1 if its probability is above the threshold; of several labels, each is predicted by
+    itself.
 
     >>> import numpy as np
     >>> spec, f = {"target": {"kind": "binary"}}, np.array([[0.25]])
@@ -39,7 +43,7 @@ def to_predictions(
     if uncertainty is None:
         return predictions
     rows = zip(predictions, *(array.tolist() for array in uncertainty), strict=True)
-    if target["kind"] != "classes":
+    if target["kind"] != "classes" and target["kind"] != "labels":
         for prediction, std, low, high in rows:
             prediction["std"], prediction["interval"] = std[0], (low[0], high[0])
         return predictions
@@ -59,6 +63,16 @@ def without_uncertainty(spec: PredictorSpec, mean: NDArray[Any], threshold: floa
         return [
             {"class": values[i], "probabilities": dict(zip(names, p, strict=True))}
             for i, p in zip(best, mean.tolist(), strict=True)
+        ]
+    if target["kind"] == "labels":
+        values = target["values"]
+        names = [str(value) for value in values]
+        return [
+            {
+                "labels": [value for value, p in zip(values, row, strict=True) if p > threshold],
+                "probabilities": dict(zip(names, row, strict=True)),
+            }
+            for row in mean.tolist()
         ]
     numbers = mean[:, 0].tolist()
     if gives_scores(spec):

@@ -12,6 +12,7 @@ from ..kprior.model.categories import spell, spellings_of, unseen_code
 from ..kprior.model.dates import days_of, truth_of
 from ..kprior.model.spec import dtype_of
 from ..kprior.model.spec_types import BooleanColumn, CategoryColumn, Column, DateColumn, Input
+from ..kprior.model.text_storage import to_array
 from .loaded_model import LoadedModel
 from .predictions import to_predictions
 
@@ -28,15 +29,34 @@ class PublishedModel:
         """Predict a row of outputs for each row of inputs.
 
         A table has its columns by name, categories as their values, and missing values as None or NaN. Vectors and
-        images are numbers: an array, or columns of any names.
+        images are numbers: an array, or columns of any names. Texts are a list, or the only column of a data frame.
         """
         spec = self.model.spec
         described = spec["input"]
+        if described["kind"] == "text":
+            x: NDArray[Any] = to_array(read_texts(given))
+            return self.predict_numbers(x)
         x = to_codes(described["columns"], given) if described["kind"] == "table" else np.asarray(given, np.float64)
-        x = check_numbers(x, described)
+        return self.predict_numbers(check_numbers(x, described))
+
+    def predict_numbers(self, x: NDArray[Any]) -> pd.DataFrame:
+        """Predict a row of outputs for each row of validated inputs."""
         if not len(x):
             return pd.DataFrame([])
+        spec = self.model.spec
         return pd.DataFrame(to_predictions(spec, self.model.predict_means(x), threshold=self.model.threshold))
+
+
+def read_texts(given: Any) -> list[str]:
+    """The texts of a list, a series, or the only column of a data frame."""
+    values = np.asarray(given, object)
+    if values.ndim == 2 and values.shape[1] != 1:
+        raise ValueError(f"Expected one column of texts, got {values.shape[1]} columns.")
+    texts = values.reshape(-1).tolist()
+    for row, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ValueError(f"Row {row}: expected a text.")
+    return texts
 
 
 def to_codes(columns: list[Column], given: Any) -> NDArray[np.float64]:
@@ -48,7 +68,7 @@ def to_codes(columns: list[Column], given: Any) -> NDArray[np.float64]:
             raise ValueError(f"The column {column['name']!r} is missing.")
         values = frame[column["name"]]
         if column["type"] == "number":
-            made[:, j] = values.astype("float64")
+            made[:, j] = values.to_numpy("float64", na_value=math.nan)  # also pd.NA, of columns with nullable types
         else:
             made[:, j] = read_each(reader_of(column), column["name"], values)
     return made

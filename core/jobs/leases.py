@@ -25,6 +25,12 @@ MAX_MESSAGE_LENGTH = 500
 """Maximum length of a job's message in characters; longer messages are truncated."""
 
 
+WORKER_LOST = (
+    "Every worker process that ran the job was killed or lost. The usual reason is that it ran out of memory: give"
+    " workers more memory (docker compose: AMEND_WORKER_MEMORY), or run fewer jobs at once (AMEND_WORKER_PROCESSES)."
+)
+
+
 class JobLost(Exception):
     """The lease is lost: another worker took the job after it expired, or the model was deleted."""
 
@@ -52,15 +58,16 @@ def take(session: Session, job_id: str, owner: str, seconds: float, max_attempts
             end(job, JobState.CANCELLED, "Cancelled.")
             return found
         if job.attempts >= max_attempts:
-            job.error = job.error or {"code": "worker_lost", "detail": "The workers that ran the job were lost."}
+            job.error = job.error or {"code": "worker_lost", "detail": WORKER_LOST}
             end(job, JobState.FAILED, f"Failed after {job.attempts} attempt{'s' * (job.attempts != 1)}.")
             return found
     elif find_in_state(session, model.id, job.kind, JobState.RUNNING) is not None:
         return None  # another message is sent when the running job ends
-    tip = None if job.kind is JobKind.RETRAIN else tip_of(session, model)
     job.state, job.attempts, job.started_at = JobState.RUNNING, job.attempts + 1, job.started_at or now()
     job.progress, job.message = 0.0, "Started"
-    job.from_position, job.to_position = tip.position if tip else 0, model.head
+    if job.kind is not JobKind.REBUILD:  # the position of which does not move
+        tip = None if job.kind is JobKind.RETRAIN else tip_of(session, model)
+        job.from_position, job.to_position = tip.position if tip else 0, model.head
     job.lease_owner, job.lease_expires_at = owner, now() + timedelta(seconds=seconds)
     return found
 

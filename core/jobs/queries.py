@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 
-from sqlalchemy import ColumnElement, case, exists, func, select
+from sqlalchemy import ColumnElement, and_, case, exists, func, select
 from sqlalchemy.orm import Session, aliased
 
 from core.clock import now
@@ -62,8 +62,14 @@ def page_jobs(
 
 
 def find_in_state(session: Session, model_id: int, kind: JobKind, state: JobState) -> Job | None:
-    """The queued or running job of a model and kind; there is at most one of each."""
+    """The queued or running job of a model and kind; there is at most one of each, except queued analyses."""
     return session.scalar(select(Job).where(Job.model_id == model_id, Job.kind == kind, in_state(state)))
+
+
+def find_oldest_queued(session: Session, model_id: int, kind: JobKind) -> Job | None:
+    """The queued job of a model and kind that was enqueued first; only analyses can have several."""
+    queued = select(Job).where(Job.model_id == model_id, Job.kind == kind, in_state(JobState.QUEUED))
+    return session.scalar(queued.order_by(Job.created_at, Job.id).limit(1))
 
 
 def last_job(session: Session, model_id: int, kind: JobKind) -> Job | None:
@@ -116,6 +122,7 @@ class JobCount:
 
     kind: JobKind
     state: JobState
+    queue: str
     bucket: int
     """Index of the first limit that is not exceeded, or the number of limits; -1 without a duration."""
     count: int
@@ -123,15 +130,19 @@ class JobCount:
     """Their total duration."""
     oldest: datetime
     """When the first of them was enqueued."""
+    abandoned: int
+    """How many of them run, but have a worker that has stopped extending its lease."""
 
 
 def count_jobs(session: Session, limits: Sequence[float]) -> list[JobCount]:
-    """Numbers of jobs by kind, state and duration."""
+    """Numbers of jobs by kind, state, queue and duration."""
     reached = [(Job.seconds <= limit, i) for i, limit in enumerate(limits)]
     bucket = case((Job.seconds.is_(None), -1), *reached, else_=len(limits)).label("bucket")
     spent = func.coalesce(func.sum(Job.seconds), 0.0)
-    query = select(Job.kind, Job.state, bucket, func.count(), spent, func.min(Job.created_at))
-    return [JobCount(*row) for row in session.execute(query.group_by(Job.kind, Job.state, bucket))]
+    is_abandoned = and_(Job.state == JobState.RUNNING, Job.lease_expires_at < now())
+    abandoned = func.coalesce(func.sum(case((is_abandoned, 1), else_=0)), 0)
+    query = select(Job.kind, Job.state, Job.queue, bucket, func.count(), spent, func.min(Job.created_at), abandoned)
+    return [JobCount(*row) for row in session.execute(query.group_by(Job.kind, Job.state, Job.queue, bucket))]
 
 
 def count_messages_and_workers(session: Session, since: datetime) -> tuple[int, int]:

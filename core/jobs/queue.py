@@ -5,11 +5,13 @@ from datetime import datetime
 
 from sqlalchemy.orm import Session
 
-from core.jobs.queries import find_in_state, has_unfinished
+from core.errors import Conflict
+from core.jobs.queries import find_in_state, find_oldest_queued, has_unfinished
 from core.kprior.model.spec import is_network
-from core.ledger.specs import spec_at
+from core.ledger.spec_history import spec_at
 from core.tables.jobs import Job, JobKind, JobState, Outbox
 from core.tables.models import Model
+from core.tables.versions import Version
 from core.versions.queries import newest_number, tip_of
 
 QUEUES = ("quick", "long", "quick-gpu", "long-gpu")
@@ -24,20 +26,44 @@ def enqueue(
     if job is not None:
         job.to_position = model.head
         return job
-    parent = tip_of(session, model)
-    network = is_network(spec_at(session, model.id, model.spec, model.head)["architecture"])
-    quick = parent is not None and kind is not JobKind.RETRAIN
-    job = Job(
-        id=str(uuid.uuid4()),
-        model_id=model.id,
-        kind=kind,
-        from_position=parent.position if parent and kind is not JobKind.RETRAIN else 0,
-        to_position=model.head,
-        message="Waiting for a worker",
-        queue=("quick" if quick else "long") + ("-gpu" if network else ""),
-        request_id=request_id,
-        due_at=due_at,
-    )
+    parent = tip_of(session, model) if kind is not JobKind.RETRAIN else None
+    job = Job(kind=kind, from_position=parent.position if parent else 0, to_position=model.head)
+    job.request_id, job.due_at = request_id, due_at
+    return add(session, model, job, quick=parent is not None)
+
+
+def enqueue_rebuild(session: Session, model: Model, version: Version, by: str, request_id: str | None) -> Job:
+    """Enqueue a job that rebuilds a purged version, or return the one that is queued or running already.
+
+    `by` is the id of the key that requested it. Raises Conflict if another version is being rebuilt.
+    """
+    for state in (JobState.RUNNING, JobState.QUEUED):
+        job = find_in_state(session, model.id, JobKind.REBUILD, state)
+        if job is not None and job.target != version.number:
+            detail = f"Version {job.target} is being rebuilt. Wait for the job {job.id}, or cancel it."
+            raise Conflict("rebuild_in_progress", detail)
+        if job is not None:
+            return job
+    job = Job(kind=JobKind.REBUILD, from_position=0, to_position=version.position, target=version.number)
+    job.request_id, job.requested_by = request_id, by
+    return add(session, model, job, quick=False)
+
+
+def enqueue_analysis(
+    session: Session, model: Model, by: str | None, request_id: str | None, due_at: datetime | None = None
+) -> Job:
+    """Enqueue the job of one analysis; two analyses are never merged."""
+    job = Job(kind=JobKind.ANALYSE, from_position=0, to_position=model.head, due_at=due_at)
+    job.request_id, job.requested_by = request_id, by
+    return add(session, model, job, quick=False)
+
+
+def add(session: Session, model: Model, job: Job, quick: bool) -> Job:
+    """Enqueue a job and have a message about it sent after the commit."""
+    network = is_network(spec_at(session, model.id, model.spec, job.to_position)["architecture"])
+    job.id, job.model_id, job.message = str(uuid.uuid4()), model.id, "Waiting for a worker"
+    job.unmerged = job.id if job.kind is JobKind.ANALYSE else ""
+    job.queue = ("quick" if quick else "long") + ("-gpu" if network else "")
     session.add(job)
     session.flush()
     enqueue_message(session, job)
@@ -52,7 +78,7 @@ def enqueue_message(session: Session, job: Job) -> None:
 
 def enqueue_next(session: Session, job: Job) -> None:
     """Have a message sent about the job that was waiting for this one to end, if any."""
-    following = find_in_state(session, job.model_id, job.kind, JobState.QUEUED)
+    following = find_oldest_queued(session, job.model_id, job.kind)
     if following is not None:
         enqueue_message(session, following)
 

@@ -4,13 +4,13 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from core.clock import now
-from core.jobs import queue, schedule
+from core.jobs import due_jobs, queue
+from core.promotion.decision import Requester, decide_promotion
 from core.tables.jobs import JobKind
 from core.tables.ledger import Change, ChangeKind, Removal
 from core.tables.models import Model
 from core.tables.tracking import TrackingEventKind, enqueue_event
 from core.tables.versions import Version
-from core.versions.promotion import Requester, decide_promotion
 from core.versions.queries import tip_of
 
 
@@ -23,7 +23,7 @@ def resume(session: Session, model: Model, request_id: str | None) -> str | None
     tip = tip_of(session, model)
     if tip is None or model.train_count == 0:
         return None
-    due = dict(schedule.due_jobs(session, model, now()))
+    due = dict(due_jobs.due_jobs(session, model, now()))
     if JobKind.ADAPT not in due and has_pending(session, model, tip):
         due = {JobKind.ADAPT: None, **due}
     jobs = [queue.enqueue(session, model, kind, request_id, due_at).id for kind, due_at in due.items()]

@@ -13,7 +13,7 @@ ACTIVE = Key.revoked_at.is_(None)
 
 
 def page_keys(session: Session, after: str, limit: int) -> Sequence[Key]:
-    """A page of the keys that are not revoked, ordered by id."""
+    """A page of the keys and people that are not revoked, ordered by id."""
     if not (after.isascii() and after.isprintable()):
         raise invalid_cursor()
     return session.scalars(select(Key).where(ACTIVE, Key.id > after).order_by(Key.id).limit(limit)).all()

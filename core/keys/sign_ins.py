@@ -7,11 +7,11 @@ import hashlib
 import secrets
 from datetime import timedelta
 
-from sqlalchemy import delete
+from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from core.clock import now
-from core.keys.keyring import is_valid
+from core.keys.api_keys import is_valid
 from core.tables.keys import Key, SignIn
 
 LIFETIME = timedelta(hours=12)
@@ -31,6 +31,16 @@ def find_key(session: Session, token: str) -> Key | None:
     row = session.get(SignIn, digest(token))
     key = session.get(Key, row.key_id) if row is not None and row.expires_at > now() else None
     return key if key is not None and is_valid(key) else None
+
+
+def has_session(session: Session, key_id: str) -> bool:
+    """Whether a browser is signed in with a key."""
+    open_one = select(SignIn.key_id).where(SignIn.key_id == key_id, SignIn.expires_at > now()).limit(1)
+    return session.scalar(open_one) is not None
+
+
+def end_sessions(session: Session, key_id: str) -> None:
+    session.execute(delete(SignIn).where(SignIn.key_id == key_id))
 
 
 def sign_out(session: Session, token: str) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -42,8 +43,8 @@ class Batch:
     """An Arrow array: creating a Python string for each id would cost more than all other columns."""
     subjects: Sequence[bytes | None]
     """Keyed hashes of the subjects."""
-    x: NDArray[np.float32] | NDArray[np.uint8]
-    """(n, width of one input), contiguous."""
+    x: NDArray[np.float32] | NDArray[np.uint8] | NDArray[np.object_]
+    """(n, width of one input), contiguous; (n, 1) stored texts (`core/kprior/model/text_storage.py`)."""
     y: NDArray[np.float64]
     """(n,) targets as numbers; NaN for examples without a label."""
     splits: Sequence[Split]
@@ -55,6 +56,8 @@ class Batch:
     """(n,) event times in microseconds, UTC, NaT where none was given; None if no example has one."""
     sources: Sequence[str | None] | None = None
     """Where each example came from; None if no example has a source."""
+    unseen: Sequence[str | None] | None = None
+    """Texts of each example's unseen category values (`unseen_categories`); None if no example has any."""
     predicted: Predicted | None = None
     """Predictions to store with examples without a label."""
 
@@ -73,6 +76,7 @@ class Batch:
             None if self.weights is None else self.weights[index],
             None if self.times is None else self.times[index],
             None if self.sources is None else [self.sources[i] for i in index],
+            None if self.unseen is None else [self.unseen[i] for i in index],
             None if self.predicted is None else self.predicted.take(index),
         )
 
@@ -94,15 +98,19 @@ class Batch:
         return filled if any(source is not None for source in filled) else None
 
     @cached_property
-    def stored_weights(self) -> NDArray[np.float64] | None:
-        """The weights to store; None if all are 1."""
+    def stored_weights(self) -> list[float | None] | None:
+        """The weights to store; None if all are 1.
+
+        A weight of 1 is stored as null, also next to others: a row must not show whether another one, which may have
+        been erased since, had a weight.
+        """
         if self.weights is None:
             return None
-        weights = np.where(np.isnan(self.weights), 1.0, self.weights)
-        return weights if (weights != 1).any() else None
+        weights = [None if weight == 1 or math.isnan(weight) else weight for weight in self.weights.tolist()]
+        return weights if any(weight is not None for weight in weights) else None
 
     def weights_or(self, defaults: Sequence[float | None]) -> list[float]:
-        """The weight of each example; its default where none was given, and 1 where the default is None, too."""
+        """The weight of each example; its default where none was given, and 1 where the default is None as well."""
         given = [math.nan] * len(self) if self.weights is None else self.weights.tolist()
         weights = [default if math.isnan(own) else own for own, default in zip(given, defaults, strict=True)]
         return [1.0 if weight is None else weight for weight in weights]
@@ -110,6 +118,8 @@ class Batch:
     @cached_property
     def features(self) -> list[bytes]:
         """The bytes of each row of x."""
+        if self.x.dtype == object:
+            return [stored for (stored,) in self.x.tolist()]
         data, size = self.x.tobytes(), self.x.shape[1] * self.x.itemsize
         return [data[i : i + size] for i in range(0, len(data), size)]
 
@@ -127,6 +137,12 @@ class Batch:
         """(n,) which examples are in the holdout."""
         draws = self.subject_draws if policy.by == "subject" else self.draws
         return choose_holdout(draws, self.splits, policy.fraction)
+
+
+def stored_bytes(x: NDArray[Any]) -> bytes:
+    """The bytes of one input, as it is stored."""
+    stored: bytes = x.item() if x.dtype == object else x.tobytes()
+    return stored
 
 
 def to_times(moments: Sequence[datetime | None]) -> NDArray[np.datetime64]:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from core.database import Database
 from core.kprior import Examples
-from core.kprior.data.hashing import uniform
+from core.kprior.data.keyed_random import uniform
 from core.kprior.model.spec import Spec
 from core.ledger import bulk
 from core.ledger.passes import IN_FORCE, NOT_REMOVED, LedgerRows
@@ -67,17 +67,42 @@ class Sample:
 class SampledRows(LedgerRows):
     """The rows of a sample that are in force at a position, read chunk by chunk on every iteration."""
 
-    def __init__(self, database: Database, model_id: int, spec: Spec, at: int, rows: Positions) -> None:
+    WHERE = f"{NOT_REMOVED} AND {HAS_CONTENT}"
+
+    def __init__(
+        self,
+        database: Database,
+        model_id: int,
+        spec: Spec,
+        at: int,
+        rows: Positions,
+        removals_position: int | None = None,
+    ) -> None:
         self.positions = rows[rows <= at]  # the span selects a range of these
+        self.subjects: dict[int, bytes] = {}
+        """By position: the subjects of the rows that were read, where they have one."""
         super().__init__(database, model_id, spec, at, range(len(self.positions)))
+        self.removals_position = max(at, removals_position or at)
+
+    def outline(self) -> tuple[Positions, dict[int, bytes]]:
+        """The positions of all rows, ascending, and the subjects of those that have one; their inputs are not read."""
+        found: list[tuple[int, bytes | None]] = []
+        for positions in batched(self.positions.tolist()):
+            with self.database.read() as session:
+                columns, values = "position, subject", {"at": self.removals_position}
+                found += bulk.look_up(session, self.model_id, positions, columns, self.WHERE, values)
+        subjects = {position: subject for position, subject in found if subject is not None}
+        return np.sort(np.array([position for position, _ in found], np.int64)), subjects
 
     def __iter__(self) -> Iterator[Examples]:
-        where, values = f"{NOT_REMOVED} AND {HAS_CONTENT}", {"at": self.at}
+        where, values = self.WHERE, {"at": self.removals_position}
         for positions in batched(self.positions[self.span.start : self.span.stop].tolist(), self.layout.chunk):
             with self.database.read() as session:
-                rows = bulk.select_at(session, self.model_id, positions, where, values, self.layout.stored_dtype)
+                dtype = self.layout.read_type
+                rows, found = bulk.select_with_subjects(session, self.model_id, positions, where, values, dtype)
+            self.subjects.update(found)
             if len(rows):
-                yield self.layout.examples(rows)
+                yield self.layout.examples(rows, self.skip_unencoded)
 
 
 def hashes_of(rows: Positions) -> NDArray[np.float64]:
@@ -86,9 +111,12 @@ def hashes_of(rows: Positions) -> NDArray[np.float64]:
     return hashes
 
 
-def sample_holdout(database: Database, model_id: int, spec: Spec, at: int, size: int) -> SampledRows:
-    """The holdout rows on which a version at a position is evaluated."""
-    return SampledRows(database, model_id, spec, at, update_sample(database, model_id, at, size).rows)
+def sample_holdout(
+    database: Database, model_id: int, spec: Spec, at: int, size: int, removals_position: int | None = None
+) -> SampledRows:
+    """The holdout rows on which a version at a position is evaluated, without those removed until another position."""
+    sample = update_sample(database, model_id, removals_position or at, size)
+    return SampledRows(database, model_id, spec, at, sample.rows, removals_position)
 
 
 def sample_training(database: Database, model_id: int, spec: Spec, at: int, size: int) -> SampledRows:

@@ -15,11 +15,13 @@ from sqlalchemy import delete, func, insert, select
 from sqlalchemy.orm import Session
 
 from core.errors import Conflict
-from core.ledger import bulk, pending, positions
+from core.ledger import bulk, positions, unlabelled_examples
 from core.ledger.batch import Batch
 from core.ledger.positions import Counts
 from core.ledger.queries import batched, look_up_in_force
-from core.ledger.specs import layout_at
+from core.ledger.returning_subjects import store_aside
+from core.ledger.spec_history import layout_at
+from core.suppressions import Screen
 from core.tables.ledger import ChangeKind, Example, PendingExample, RecordedPrediction
 from core.tables.models import Model
 
@@ -33,17 +35,23 @@ class Labelled:
     """Ids of which the model has no example."""
     duplicates: int
     """Labels that their examples already had."""
+    quarantined: int = 0
+    """Accepted labels whose examples are in quarantine, because they are about people whose data was erased."""
 
 
-def add_labels(session: Session, model: Model, ids: Sequence[str], y: NDArray[np.float64]) -> Labelled:
+def add_labels(
+    session: Session, model: Model, ids: Sequence[str], y: NDArray[np.float64], screen: Screen | None = None
+) -> Labelled:
     """Add the pending examples with these ids to the ledger, with their labels, in the order of the ids.
+
+    Examples about people whose data was erased go into quarantine, unless the setting is to accept them.
 
     Raises
     ------
     Conflict
         If one of the examples already has another label. No label is stored.
     """
-    waiting = {id_: row for id_, row in pending.find(session, model.id, ids).items() if not row.restricted}
+    waiting = {id_: row for id_, row in unlabelled_examples.find(session, model.id, ids).items() if not row.restricted}
     layout = layout_at(session, model.id, model.head)
     others = list(dict.fromkeys(id_ for id_ in ids if id_ not in waiting))
     columns = (Example.id, Example.position, Example.y, Example.x)
@@ -69,38 +77,55 @@ def add_labels(session: Session, model: Model, ids: Sequence[str], y: NDArray[np
             labels.append(label)
         else:
             unknown[id_] = None
-    if rows:
-        apply(session, model.id, rows, np.array(labels), model.layout_position)
-        session.refresh(model)
-    return Labelled(len(rows), list(unknown), duplicates)
+    aside: frozenset[int] = frozenset()
+    if screen is not None and screen.treatment != "accept":
+        aside = screen.check_now(session, [row.subject for row in rows]).returning
+    for quarantined in (False, True):
+        some = [i for i in range(len(rows)) if (i in aside) == quarantined]
+        if some:
+            values = np.array([labels[i] for i in some])
+            apply(session, model.id, [rows[i] for i in some], values, model.layout_position, quarantined)
+    session.refresh(model)
+    return Labelled(len(rows), list(unknown), duplicates, len(aside))
 
 
 def apply(
-    session: Session, model_id: int, rows: Sequence[PendingExample], y: NDArray[np.float64], layout_position: int
+    session: Session,
+    model_id: int,
+    rows: Sequence[PendingExample],
+    y: NDArray[np.float64],
+    layout_position: int,
+    quarantined: bool = False,
 ) -> tuple[int, int]:
     """Move pending examples to the ledger, with their labels; returns their first and last positions."""
     layout = layout_at(session, model_id, layout_position)
     holdout = np.array([row.holdout for row in rows])
+    x, unseen = unlabelled_examples.inputs_of(rows, layout)
     batch = Batch(
         pa.array([row.id for row in rows], pa.string()),
         [row.subject for row in rows],
-        pending.inputs_of(rows, layout),
+        x,
         y,
         [row.holdout for row in rows],
         layout_position,
         np.array([1.0 if row.weight is None else row.weight for row in rows]),
+        unseen=unseen,
     )
     # without an event time, it is the arrival of the example that counts, not that of its label
     times = batch.times_or([row.time or row.created_at for row in rows])
     batch = replace(batch, times=times, sources=batch.sources_or([row.source for row in rows]))
-    counts = replace(Counts.of_new(holdout), pending=-len(rows))
-    last = positions.advance(session, model_id, len(rows), ChangeKind.LABELLED, counts)
-    assert last is not None, "the model is locked"
-    first = last - len(rows) + 1
-    bulk.insert(session, model_id, first, batch, holdout)
-    # predictions for other classes cannot be compared with a label
-    comparable = max((s.position for s in layout.steps if s.target is not None), default=0)
-    keep_predictions(session, model_id, first, [row if row.layout_position >= comparable else None for row in rows])
+    if quarantined:
+        first, last = store_aside(session, model_id, batch, holdout)
+        unlabelled_examples.count(session, model_id, -len(rows))
+    else:
+        counts = replace(Counts.of_new(holdout), pending=-len(rows))
+        taken = positions.advance(session, model_id, len(rows), ChangeKind.LABELLED, counts)
+        assert taken is not None, "the model is locked"
+        first, last = taken - len(rows) + 1, taken
+        bulk.insert(session, model_id, first, batch, holdout)
+        # predictions for other classes cannot be compared with a label
+        comparable = max((s.position for s in layout.steps if s.target is not None), default=0)
+        keep_predictions(session, model_id, first, [row if row.layout_position >= comparable else None for row in rows])
     for some in batched([row.id for row in rows]):
         ours = (PendingExample.model_id == model_id, PendingExample.id.in_(some))
         session.execute(delete(PendingExample).where(*ours).execution_options(synchronize_session=False))

@@ -39,6 +39,10 @@ class LedgerRows(PartitionedData):
         self.database, self.model_id, self.spec, self.span = database, model_id, spec, span
         self.at = at
         """The position whose spec applies."""
+        self.removals_position = at
+        """The position up to which removed examples are left out."""
+        self.skip_unencoded = False
+        """Whether examples without features are left out; otherwise reading them raises an error."""
         with database.read() as session:
             self.layout = Layout.at(session, model_id, spec, at)
 
@@ -79,6 +83,7 @@ class Pass(LedgerRows):
         window = f"{by} > :after AND {by} <= :until"
         self.where = f"model_id = :model AND holdout = :holdout AND {window} AND {where} AND {HAS_CONTENT}"
         self.values = {"model": model_id, "holdout": holdout, **values}
+        self.removals_position = values.get("at", self.at)
 
     def __iter__(self) -> Iterator[Examples]:
         # a window of positions, not of rows, so that the database neither sorts nor counts
@@ -86,9 +91,9 @@ class Pass(LedgerRows):
             until = min(after + self.layout.chunk, self.span.stop)
             with self.database.read() as session:
                 values = {**self.values, "after": after, "until": until}
-                rows = bulk.select(session, self.where, values, self.layout.stored_dtype)
+                rows = bulk.select(session, self.where, values, self.layout.read_type)
             if len(rows):
-                yield self.layout.examples(rows)
+                yield self.layout.examples(rows, self.skip_unencoded)
 
 
 def split_span(span: range, chunk: int) -> list[range]:
@@ -103,9 +108,16 @@ def split_span(span: range, chunk: int) -> list[range]:
     return [range(start, min(start + size, span.stop)) for start in span[::size]]
 
 
-def read_in_force(database: Database, model_id: int, spec: Spec, at: int, holdout: bool = False) -> Pass:
-    """All training (or holdout) examples in force at a position."""
-    return Pass(database, model_id, spec, IN_FORCE, holdout, range(at), at=at)
+def read_in_force(
+    database: Database,
+    model_id: int,
+    spec: Spec,
+    at: int,
+    holdout: bool = False,
+    removals_position: int | None = None,
+) -> Pass:
+    """All training (or holdout) examples in force at a position, without those removed up to `removals_position`."""
+    return Pass(database, model_id, spec, IN_FORCE, holdout, range(at), at=max(at, removals_position or at))
 
 
 def read_added(database: Database, model_id: int, spec: Spec, since: int, at: int, holdout: bool = False) -> Pass:
@@ -113,9 +125,12 @@ def read_added(database: Database, model_id: int, spec: Spec, since: int, at: in
     return Pass(database, model_id, spec, ADDED, holdout, range(since, at), since=since, at=at)
 
 
-def read_removed(database: Database, model_id: int, spec: Spec, since: int, at: int) -> Pass:
-    """Training examples that were in force at `since` and were removed until `at`."""
-    return Pass(database, model_id, spec, REMOVED, False, range(since, at), by="removed", since=since)
+def read_removed(
+    database: Database, model_id: int, spec: Spec, since: int, at: int, removals_position: int | None = None
+) -> Pass:
+    """Training examples that were in force at `since` and were removed until `at`, but after `removals_position`."""
+    span = range(since if removals_position is None else removals_position, at)
+    return Pass(database, model_id, spec, REMOVED, False, span, by="removed", since=since)
 
 
 def load_if_small(data: Data) -> Data:
@@ -130,10 +145,13 @@ def load_if_small(data: Data) -> Data:
 
 
 def read_positions(session: Session, model_id: int, spec: Spec, positions: Sequence[int], at: int) -> Examples:
-    """The examples at the given positions, whether in force at `at` or not. A version's memory refers to them."""
+    """The examples at the given positions, whether in force at `at` or not. A version's memory refers to them.
+
+    Without those that were removed before the model's frozen encoder encoded them.
+    """
     layout = Layout.at(session, model_id, spec, at)
     parts = [
-        layout.examples(bulk.select_at(session, model_id, some, str(HAS_CONTENT), {}, layout.stored_dtype))
+        layout.examples(bulk.select_at(session, model_id, some, str(HAS_CONTENT), {}, layout.read_type), True)
         for some in batched(sorted(set(positions)))
     ]
-    return concatenate(parts) if parts else layout.examples(bulk.to_rows([], layout.stored_dtype))
+    return concatenate(parts) if parts else layout.examples(bulk.to_rows([], layout.read_type))

@@ -1,7 +1,7 @@
 """The undocumented functions of psycopg that Amend uses: several statements and a COPY in one message to the server.
 
 `psycopg.generators` and `error_from_result` may change in any release of psycopg. Their only caller is
-`core.ledger.postgres`, and `tests/core/ledger/test_psycopg_internals.py` says what each of them has to do.
+`core.ledger.postgres_append`, and `tests/core/ledger/test_psycopg_internals.py` says what each of them has to do.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,5 @@
-"""Quarantine: examples of a batch whose version was rejected, out of force until a person decides.
+"""Quarantine: examples of a batch whose version was rejected, out of force until a person decides. (Those of returning
+people are quarantined as well: see `returning_subjects`.)
 
 They leave force at a ledger position, as removed examples do, and keep their content. Accepting the batch brings them
 back at new positions; discarding it makes them ordinary removed examples. The caller holds the lock on the model's row.
@@ -14,7 +15,7 @@ from sqlalchemy.orm import Session
 from core.database import rows_changed
 from core.ledger.queries import batched
 from core.ledger.removals import restore, take_out_matching
-from core.tables.ledger import HAS_CONTENT, Change, ChangeKind, Example
+from core.tables.ledger import HAS_CONTENT, RETURNED, Change, ChangeKind, Example
 from core.tables.models import Model
 
 
@@ -45,20 +46,31 @@ def is_quarantined(model: Model, version: int | None = None) -> ColumnElement[bo
     return ours & (Example.quarantine.is_not(None) if version is None else Example.quarantine == version)
 
 
-def accept(session: Session, model: Model, version: int, excluded: Collection[bytes] = ()) -> int:
+def accept(
+    session: Session,
+    model: Model,
+    version: int,
+    excluded: Collection[bytes] = (),
+    chosen: Collection[int] | None = None,
+) -> int:
     """Put the examples of a rejected version back into force, at new positions; returns how many.
 
     Parameters
     ----------
     excluded
         Hashes of subjects whose erasure is requested: their examples stay where they are.
+    chosen
+        Positions of the examples; default: all.
     """
     found = select(Example.position).where(is_quarantined(model, version), HAS_CONTENT)
     if excluded:
         found = found.where(or_(Example.subject.is_(None), Example.subject.not_in(excluded)))
-    rows = list(session.scalars(found))
+    rows = [position for position in session.scalars(found) if chosen is None or position in chosen]
     release(session, model, rows)
-    return len(restore(session, model, rows))
+    count = len(restore(session, model, rows))
+    model.removed_count -= count  # they are in force again
+    session.flush()
+    return count
 
 
 def discard(session: Session, model: Model, version: int) -> int:
@@ -83,5 +95,12 @@ def release_matching(session: Session, model: Model, selected: ColumnElement[boo
 
 def quarantined_versions(session: Session, model: Model) -> dict[int, int]:
     """How many examples are in quarantine, by the number of the rejected version."""
+    if not model.quarantined_count:
+        return {}
     counts = select(Example.quarantine, func.count()).where(is_quarantined(model)).group_by(Example.quarantine)
-    return {number: count for number, count in session.execute(counts) if number is not None}
+    return {number: count for number, count in session.execute(counts) if number is not None and number != RETURNED}
+
+
+def count_returned(session: Session, model: Model) -> int:
+    """How many examples are in quarantine because they are about people whose data was erased."""
+    return session.scalar(select(func.count()).where(is_quarantined(model, RETURNED))) or 0

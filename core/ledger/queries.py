@@ -1,6 +1,6 @@
 """Single rows and pages of the ledger: examples in force, and removals. `passes` reads all examples."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
@@ -11,9 +11,11 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from core.errors import NotFound
 from core.paging import invalid_cursor
-from core.tables.ledger import Change, Example, PendingExample, Removal
+from core.tables.ledger import Change, ChangeKind, Encoding, Example, PendingExample, Removal
 from core.tables.models import Model
+from core.tables.versions import Version, VersionState
 
+TAKEN_OUT_OF_FORCE = (ChangeKind.REMOVED, ChangeKind.REPLACED, ChangeKind.QUARANTINED)
 VALUES_PER_QUERY = 5_000
 """Values in one IN (...), far below the limits of both databases."""
 
@@ -31,6 +33,7 @@ class StoredExample(NamedTuple):
     position: int
     time: datetime | None = None
     source: str | None = None
+    unseen: str | None = None
 
 
 COLUMNS = (
@@ -42,6 +45,7 @@ COLUMNS = (
     Example.position,
     Example.time,
     Example.source,
+    Example.unseen,
 )
 
 
@@ -51,14 +55,30 @@ class ExampleFilter:
 
     quarantined: bool = False
     """Examples in quarantine instead of those in force."""
+    failed_by: str | None = None
+    """Key of an encoder: only examples that it could not encode."""
     source: str | None = None
     holdout: bool | None = None
     since: datetime | None = None
     """Only examples whose event time, or time of arrival, is not earlier."""
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether the source is text that no source can be. It is not sent: PostgreSQL rejects some of it."""
+        return self.source is not None and not self.source.isprintable()
+
     def conditions(self, model: Model) -> list[ColumnElement[bool]]:
+        if self.is_empty:
+            return [false()]
         in_use = Example.quarantine.is_not(None) if self.quarantined else Example.removed.is_(None)
         found = [Example.model_id == model.id, in_use]
+        if self.failed_by is not None:
+            failed = (
+                Encoding.model_id == model.id,
+                Encoding.encoder == self.failed_by,
+                func.length(Encoding.data) == 0,
+            )
+            found.append(Example.position.in_(select(Encoding.position).where(*failed)))
         if self.source is not None:
             found.append(Example.source == self.source)
         if self.holdout is not None:
@@ -71,10 +91,10 @@ class ExampleFilter:
 
     def pending_conditions(self, model: Model) -> list[ColumnElement[bool]]:
         """The same for examples without a label."""
+        if self.is_empty or self.quarantined or self.failed_by is not None:
+            return [false()]
         row = PendingExample
         found = [row.model_id == model.id, row.restricted.is_(False)]
-        if self.quarantined:
-            found.append(false())
         if self.source is not None:
             found.append(row.source == self.source)
         if self.holdout is not None:
@@ -135,6 +155,13 @@ def find_removal(session: Session, model: Model, id: str) -> Removal:
     return removal
 
 
+def find_purged(session: Session, model_id: int, numbers: Collection[int | None]) -> set[int]:
+    """Which versions an erasure has purged, or keeps out of use until it does: nothing they predict may be stored."""
+    gone = or_(Version.state == VersionState.PURGED, Version.purge_at.is_not(None))
+    ours = (Version.model_id == model_id, Version.number.in_([number for number in numbers if number is not None]))
+    return set(session.scalars(select(Version.number).where(*ours, gone)))
+
+
 def look_up_in_force(
     session: Session,
     model_id: int,
@@ -161,6 +188,12 @@ def look_up_in_force(
         wanted = func.unnest(cast(list(some), ARRAY(kind))).table_valued("value").render_derived("wanted")
         looked_up = query.where(key == wanted.c.value).offset(0).lateral()
         yield from session.execute(select(looked_up).select_from(wanted, looked_up))
+
+
+def has_taken_out(session: Session, model: Model, since: int) -> bool:
+    """Whether a change after a position has taken examples out of force."""
+    later = (Change.model_id == model.id, Change.last > since, Change.kind.in_(TAKEN_OUT_OF_FORCE))
+    return session.scalar(select(Change.last).where(*later).limit(1)) is not None
 
 
 def batched(values: Sequence[T], size: int = VALUES_PER_QUERY) -> Iterator[Sequence[T]]:

@@ -1,6 +1,7 @@
-"""Random training rows of the ledger, for adapting networks. The cost does not grow with the length of the ledger.
+"""Random rows of the ledger, for adapting networks and for the promotion gate. The cost does not grow with the length
+of the ledger.
 
-Positions are drawn at random; those of removed rows and holdout rows are skipped. Called by the worker.
+Positions are drawn at random; those of removed rows and of the other split are skipped. Called by the worker.
 """
 
 import math
@@ -27,10 +28,13 @@ POSITIONS_PER_QUERY = 5_000
 
 
 class LedgerDraw:
-    """Draws from the `left` rows that were added until `since` and are in force at `at`."""
+    """Draws from the `left` training (or holdout) rows that were added until `since` and are in force at `at`."""
 
-    def __init__(self, database: Database, model_id: int, spec: Spec, since: int, at: int, left: int) -> None:
+    def __init__(
+        self, database: Database, model_id: int, spec: Spec, since: int, at: int, left: int, holdout: bool = False
+    ) -> None:
         self.database, self.model_id, self.since, self.at, self.left = database, model_id, since, at, left
+        self.holdout = holdout
         with database.read() as session:
             self.layout = Layout.at(session, model_id, spec, at)
 
@@ -47,14 +51,14 @@ class LedgerDraw:
             rows = rows.take(torch.from_numpy(generator.permutation(len(rows))))
             parts.append(rows)
             drawn += len(rows)
-        rows = concatenate(parts) if parts else self.layout.examples(bulk.to_rows([], self.layout.stored_dtype))
+        rows = concatenate(parts) if parts else self.layout.examples(bulk.to_rows([], self.layout.read_type))
         return rows.take(torch.arange(min(count, len(rows))))
 
     @cached_property
     def all_positions(self) -> NDArray[np.int64]:
         """The positions of all rows that can be drawn."""
         where = f"model_id = :model AND holdout = :holdout AND position <= :since AND {IN_FORCE} AND {HAS_CONTENT}"
-        values = {"model": self.model_id, "holdout": False, "since": self.since, "at": self.at}
+        values = {"model": self.model_id, "holdout": self.holdout, "since": self.since, "at": self.at}
         with self.database.read() as session:
             return np.sort(bulk.positions(session, where, values))
 
@@ -66,7 +70,7 @@ class LedgerDraw:
 
     def _rows(self, positions: list[int]) -> Examples:
         where = f"holdout = :holdout AND {NOT_REMOVED} AND {HAS_CONTENT}"
-        values = {"holdout": False, "at": self.at}
+        values = {"holdout": self.holdout, "at": self.at}
         with self.database.read() as session:
-            rows = bulk.select_at(session, self.model_id, positions, where, values, self.layout.stored_dtype)
-        return self.layout.examples(rows)
+            rows = bulk.select_at(session, self.model_id, positions, where, values, self.layout.read_type)
+        return self.layout.examples(rows, skip_unencoded=True)

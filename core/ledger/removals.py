@@ -13,14 +13,14 @@ import pyarrow as pa
 from sqlalchemy import ColumnElement, Integer, bindparam, cast, delete, func, select, text, update
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from core.ledger import labels, pending, positions
+from core.ledger import labels, positions, unlabelled_examples
 from core.ledger.additions import add_locked
 from core.ledger.batch import Batch
 from core.ledger.positions import Counts
 from core.ledger.queries import batched, look_up_in_force
-from core.ledger.specs import layout_at
+from core.ledger.spec_history import layout_at
 from core.models.policy import policy_of
-from core.tables.ledger import HAS_CONTENT, ChangeKind, Example, Removal
+from core.tables.ledger import HAS_CONTENT, ChangeKind, Encoding, Example, RecordedPrediction, Removal
 from core.tables.models import Model
 
 
@@ -68,6 +68,10 @@ def take_out_matching(
     count, held_out = session.execute(select(func.count(), held_out_sum).where(*chosen)).one()
     if not count:
         return 0
+    if quarantine is None:
+        gone = RecordedPrediction.position.in_(select(Example.position).where(*chosen))
+        predictions = delete(RecordedPrediction).where(RecordedPrediction.model_id == model.id, gone)
+        session.connection().execute(predictions)
     number = func.row_number().over(order_by=Example.position).label("number")
     numbered = select(Example.position, number).where(*chosen).subquery()
     there = (Example.model_id == model.id, Example.position == numbered.c.position)
@@ -130,17 +134,17 @@ def restore(session: Session, model: Model, removed: Sequence[int]) -> list[int]
         rows = {row.id: row for row in session.scalars(query.order_by(Example.position))}
         for (id_,) in list(look_up_in_force(session, model.id, Example.id, list(rows), (Example.id,))):
             del rows[id_]
-        for id_ in pending.find(session, model.id, list(rows)):
+        for id_ in unlabelled_examples.find(session, model.id, list(rows)):
             del rows[id_]
         if rows:
             back = list(rows.values())
             at, given = np.array([row.position for row in back]), np.array([row.y for row in back])
-            y, x = layout.convert(at, given, [row.x for row in back])
+            y, x, unseen = layout.convert(at, given, [row.x for row in back], [row.unseen for row in back])
             ids, subjects = pa.array(list(rows), pa.string()), [row.subject for row in back]
             weights = np.array([1.0 if row.weight is None else row.weight for row in back])
             batch = Batch(ids, subjects, x, y, [row.holdout for row in back], model.layout_position, weights)
             times, sources = batch.times_or([row.time for row in back]), batch.sources_or([row.source for row in back])
-            batch = replace(batch, times=times, sources=sources)
+            batch = replace(batch, times=times, sources=sources, unseen=unseen)
             session.flush()
             add_locked(session, model.id, policy_of(model).holdout_draw, batch, ChangeKind.RESTORED)
             returned += [row.position for row in back]
@@ -151,4 +155,5 @@ def restore(session: Session, model: Model, removed: Sequence[int]) -> list[int]
 
 def delete_examples(session: Session, model: Model) -> None:
     """Delete all examples of a model; all other rows that it owns are deleted with its own row."""
+    session.execute(delete(Encoding).where(Encoding.model_id == model.id))
     session.execute(delete(Example).where(Example.model_id == model.id))

@@ -1,4 +1,4 @@
-"""When a model needs an `erase` job. The tick checks this, as `core.jobs.schedule` checks the policies."""
+"""When a model needs an `erase` job. The tick checks this, as `core.jobs.due_jobs` checks the policies."""
 
 from datetime import datetime
 
@@ -7,8 +7,8 @@ from sqlalchemy.orm import Session
 
 from core.clock import now
 from core.database import Database
+from core.jobs.due_jobs import Decision, enqueue_where
 from core.jobs.queries import has_unfinished
-from core.jobs.schedule import Decision, enqueue_where
 from core.lifecycle.removed_examples import has_removed_examples
 from core.tables.erasures import OPEN, ErasureState, Part
 from core.tables.jobs import JobKind

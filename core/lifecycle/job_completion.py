@@ -2,7 +2,7 @@
 
 from sqlalchemy.orm import Session
 
-from core.erasure import states
+from core.erasure import state_changes
 from core.jobs import queue
 from core.tables.jobs import ENDED, Job, JobKind, JobState
 from core.tables.models import Model
@@ -19,10 +19,11 @@ def follow_up(session: Session, job: Job, model: Model) -> None:
     """
     if job.state not in ENDED:
         return
-    if job.kind is not JobKind.ERASE:  # it creates no version, so there is nothing to publish
+    silent = job.kind is JobKind.ERASE or (job.kind is JobKind.ANALYSE and job.state is not JobState.SUCCEEDED)
+    if not silent:
         enqueue_event(session, model, TrackingEventKind.JOB, job.id)
-    elif job.state is not JobState.SUCCEEDED:
-        states.fail(session, model.id, job.error or {"code": "job_ended", "detail": f"The job was {job.state}."})
+    elif job.kind is JobKind.ERASE and job.state is not JobState.SUCCEEDED:
+        state_changes.fail(session, model.id, job.error or {"code": "job_ended", "detail": f"The job was {job.state}."})
     if job.state is JobState.FAILED:
         code = job.error["code"] if job.error else None
         emit(session, WebhookEvent.JOB_FAILED, model=model.name, job=job.id, kind=job.kind.value, code=code)

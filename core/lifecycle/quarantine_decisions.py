@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import select
+from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
-from core.errors import Conflict
+from core import suppressions
+from core.errors import Conflict, NotFound
 from core.jobs import queue
 from core.ledger import quarantine
-from core.ledger.quarantine import quarantined_versions
-from core.tables.erasures import PENDING, Erasure
+from core.ledger.quarantine import is_quarantined, quarantined_versions
+from core.promotion.decision import Requester, request_promotion
+from core.tables.erasures import Identifier
+from core.tables.ledger import RETURNED, Example
 from core.tables.models import Model
 from core.tables.versions import Version, VersionState
 from core.versions.erased_examples import may_depend_on_erased
-from core.versions.promotion import promote
 from core.versions.queries import tip_of
 
 
@@ -32,24 +35,23 @@ class Decision:
 def accept(session: Session, model: Model, version: Version, by: str, request_id: str | None) -> Decision:
     """Put the examples of a rejected version back into force and promote it.
 
-    If the model has learnt other changes since, the version itself is outdated: the model is then adapted to the
-    accepted examples, and the gate only warns about them.
+    If the model has learnt other changes since, or examples that the version was trained on are out of force, the
+    version itself is outdated: the model is then adapted to the accepted examples, and the gate only warns about them.
     """
     require_rejected(session, model, version)
-    asked = select(Erasure.subject).where(Erasure.state.in_(PENDING), Erasure.subject.is_not(None))
-    excluded = [subject for subject in session.scalars(asked) if subject is not None]
-    count = quarantine.accept(session, model, version.number, excluded)
+    waiting = quarantined_versions(session, model).get(version.number, 0)
+    complete = not has_lost_examples(session, model, version)
+    count = quarantine.accept(session, model, version.number, requested_subjects(session))
     if count:
-        model.accepted_position = model.head
+        model.accepted_position, model.accepted_by = model.head, by
     # a rejected retrain has no parent and no examples of its own: it is current unless the tip covers more changes
     tip = tip_of(session, model)
     latest = version.parent == model.tip or (not count and (tip is None or tip.position <= version.position))
-    current = latest and is_usable(session, version)
+    current = latest and complete and count == waiting and is_usable(session, version)
     if version.state is VersionState.REJECTED:
         version.state = VersionState.CANDIDATE if current else VersionState.SUPERSEDED
     if current:
-        promote(session, model, version, by)
-        model.confirmed = version.number
+        request_promotion(session, model, version, Requester.ACCEPTANCE, by)
     return Decision(count, queue.enqueue_adaptation(session, model, request_id))
 
 
@@ -59,10 +61,57 @@ def discard(session: Session, model: Model, version: Version) -> Decision:
     return Decision(quarantine.discard(session, model, version.number), None)
 
 
+def requested_subjects(session: Session) -> list[bytes]:
+    """Hashes of the people whose erasure is requested and not completed."""
+    asked = select(Identifier.subject).where(Identifier.subject.is_not(None))
+    return [subject for subject in session.scalars(asked) if subject is not None]
+
+
+def accept_returned(session: Session, model: Model, ids: Sequence[str] | None, request_id: str | None) -> Decision:
+    """Put quarantined examples of returning people into force, except those of people whose erasure is requested.
+
+    New examples of the same people are no longer quarantined. Without `ids`, this is about all of them.
+    """
+    excluded = set(requested_subjects(session))
+    rows = {at: subject for at, subject in find_returned(session, model, ids).items() if subject not in excluded}
+    count = quarantine.accept(session, model, RETURNED, excluded, rows)
+    suppressions.lift(session, set(rows.values()))
+    return Decision(count, queue.enqueue_adaptation(session, model, request_id) if count else None)
+
+
+def discard_returned(session: Session, model: Model, ids: Sequence[str] | None) -> Decision:
+    """Make quarantined examples of returning people ordinary removed examples, which are deleted soon."""
+    rows = find_returned(session, model, ids)
+    quarantine.release(session, model, list(rows))
+    return Decision(len(rows), None)
+
+
+def find_returned(session: Session, model: Model, ids: Sequence[str] | None) -> dict[int, bytes]:
+    """The subjects of quarantined examples of returning people, by position. Raises NotFound if an id is unknown."""
+    query = select(Example.position, Example.id, Example.subject).where(is_quarantined(model, RETURNED))
+    rows = session.execute(query.order_by(Example.position)).all()
+    if ids is not None:
+        there, wanted = {row.id for row in rows}, set(ids)
+        for i, id_ in enumerate(ids):
+            if id_ not in there:
+                message = "no example of a returning person with this id is in quarantine"
+                raise NotFound.at(("ids", i), "example_not_found", message)
+        rows = [row for row in rows if row.id in wanted]
+    return {row.position: row.subject for row in rows if row.subject is not None}
+
+
 def is_usable(session: Session, version: Version) -> bool:
     """Whether a version can serve: it was not trained on data of a person who was, or is being, erased."""
     purged = version.state is VersionState.PURGED or version.purge_at is not None
     return not purged and not may_depend_on_erased(session, version)
+
+
+def has_lost_examples(session: Session, model: Model, version: Version) -> bool:
+    """Whether examples that a version was trained on are out of force, apart from those that its rejection took out."""
+    learnt = (Example.model_id == model.id, Example.holdout.is_(False), Example.position <= version.position)
+    others = or_(Example.quarantine.is_(None), Example.quarantine != version.number)
+    lost = select(Example.position).where(*learnt, Example.removed > version.position, others)
+    return session.scalar(lost.limit(1)) is not None
 
 
 def require_rejected(session: Session, model: Model, version: Version) -> None:

@@ -4,34 +4,49 @@ import sqlalchemy as sa
 from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
+from core.analyses.records import delete_analyses
 from core.database import rows_changed
 from core.jobs.queries import has_unfinished
-from core.ledger.restrictions import restricted_positions
+from core.ledger import encodings, journal
+from core.ledger.restrictions import claimed_positions
 from core.tables.jobs import JobKind
 from core.tables.ledger import HAS_CONTENT, Example
 from core.tables.models import Model
-from core.tables.versions import Version, VersionState
+from core.tables.quality import QualityWindow
+from core.tables.versions import Version
+from core.versions.purging import has_figures
 
 
 def purge_removed(session: Session, model: Model) -> int:
     """Delete the removed examples that neither the champion nor the tip depends on; returns how many.
 
-    If an older version was trained on an example of a person, the hash of the person and the positions are kept: they
-    identify the versions to purge if the person requests erasure.
+    If an older version was trained on an example of a person, or exact scores of it are stored, the hash of the person
+    and the positions are kept: they identify the versions to purge, and the scores to delete, if the person requests
+    erasure.
     """
     unneeded = select_unneeded(session, model)
     if unneeded is None:
         return 0
-    known = sa.exists().where(
+    journal.forget_contents(session, model.id, unneeded)
+    trained = sa.exists().where(
         Version.model_id == model.id,
-        Version.state != VersionState.PURGED,
+        has_figures(),
         Version.position >= Example.position,
-        Version.position < Example.removed,
+        Version.removals_position < Example.removed,
     )
+    # one range for all windows: a condition for each of them would take long in a long history
+    ends = select(func.min(QualityWindow.first_position), func.max(QualityWindow.last_position))
+    first, last = session.execute(ends.where(QualityWindow.model_id == model.id, ~QualityWindow.rounded)).one()
+    known = trained if first is None else sa.or_(trained, Example.position.between(first, last))
     kept = (unneeded, Example.subject.is_not(None), known)
-    blank = update(Example).where(*kept, HAS_CONTENT).values(x=b"", y=0.0, id="", weight=None, time=None, source=None)
+    nothing = {"x": b"", "y": 0.0, "id": "", "weight": None, "time": None, "source": None, "unseen": None}
+    encodings.forget_matching(session, model.id, sa.and_(unneeded, HAS_CONTENT))
+    blank = update(Example).where(*kept, HAS_CONTENT).values(nothing)
     rest = delete(Example).where(unneeded, sa.or_(Example.subject.is_(None), ~known))
-    return rows_changed(session, blank) + rows_changed(session, rest)
+    deleted = rows_changed(session, blank) + rows_changed(session, rest)
+    if deleted:  # their results may name the examples
+        delete_analyses(session, model.id, before=model.head)
+    return deleted
 
 
 def has_removed_examples(session: Session, model: Model) -> bool:
@@ -44,13 +59,18 @@ def has_removed_examples(session: Session, model: Model) -> bool:
 
 def select_unneeded(session: Session, model: Model) -> sa.ColumnElement[bool] | None:
     """Condition on removed examples that are no longer needed; None while a job may be reading them."""
-    if has_unfinished(session, model.id, JobKind.ADAPT, JobKind.RETRAIN):
+    if has_unfinished(session, model.id, JobKind.ADAPT, JobKind.RETRAIN, JobKind.REBUILD):
         return None
     numbers = [number for number in (model.champion, model.tip) if number]
-    serving = select(func.min(Version.position)).where(Version.model_id == model.id, Version.number.in_(numbers))
-    position: int | None = session.scalar(serving) if numbers else None
-    removed = Example.removed <= (model.head if position is None else position)
-    restricted = restricted_positions(session, model.id)
+    serving = select(Version.position, Version.removals_position).where(
+        Version.model_id == model.id, Version.number.in_(numbers)
+    )
+    # a version was not trained on an example that was removed before its position, or that was added after it
+    free = [sa.or_(Example.removed <= removals, Example.position > at) for at, removals in session.execute(serving)]
     return sa.and_(
-        Example.model_id == model.id, removed, Example.quarantine.is_(None), Example.position.not_in(restricted)
+        Example.model_id == model.id,
+        Example.removed.is_not(None),
+        *free,
+        Example.quarantine.is_(None),
+        Example.position.not_in(claimed_positions(session, model.id)),
     )

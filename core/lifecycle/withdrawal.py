@@ -3,6 +3,7 @@
 from sqlalchemy import delete
 from sqlalchemy.orm import Session
 
+from core.erasure.purge import record_purges
 from core.quality.drift_records import delete_report
 from core.tables.ledger import HoldoutSample
 from core.tables.models import Model
@@ -25,6 +26,7 @@ def withdraw(session: Session, model: Model) -> None:
     parts = [part for part, _ in open_parts(session, model.id)]
     for version in kept_versions(session, model.id):
         if not all(precedes_examples(part, version.position) for part in parts):
+            record_purges(session, [version])
             purge_version(session, version)
         elif version.state is VersionState.CHAMPION:
             version.state = VersionState.SUPERSEDED

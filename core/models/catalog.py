@@ -1,5 +1,6 @@
 """Creating, finding and listing models."""
 
+import difflib
 import re
 from collections.abc import Collection
 
@@ -9,15 +10,21 @@ from sqlalchemy.orm import Session
 
 from core.errors import Conflict, NotFound
 from core.kprior.model.spec import Spec
-from core.models.fields import NAME
+from core.models.field_types import NAME
 from core.models.policy import Policy
-from core.models.training import TrainingSchema
+from core.models.training_options import TrainingSchema
 from core.paging import invalid_cursor
 from core.tables.models import Model
 
+MAX_COMPARED = 1000
+"""Maximum number of names that an unknown name is compared with."""
 
-def create(session: Session, name: str, spec: Spec, training: TrainingSchema, policy: Policy) -> Model:
-    model = Model(name=name, spec=spec, training=training.plain(), policy=policy.plain())
+
+def create(
+    session: Session, name: str, spec: Spec, training: TrainingSchema, policy: Policy, by: str | None = None
+) -> Model:
+    """Create a model; `by` is the id of the key that does."""
+    model = Model(name=name, spec=spec, training=training.plain(), policy=policy.plain(), created_by=by)
     try:
         with session.begin_nested():
             session.add(model)
@@ -37,8 +44,17 @@ def find(session: Session, name: str, visible: Collection[str] | None, lock: boo
     if re.fullmatch(NAME, name) and (visible is None or name in visible):
         model = session.scalar(query.with_for_update() if lock else query)
     if model is None:
-        raise NotFound("model_not_found", "This model does not exist.")
+        raise NotFound("model_not_found", f"This model does not exist.{suggest(session, name, visible)}")
     return model
+
+
+def suggest(session: Session, name: str, visible: Collection[str] | None) -> str:
+    """A sentence with the most similar name of a visible model; "" if none is similar."""
+    query = select(Model.name).order_by(Model.name).limit(MAX_COMPARED)
+    if visible is not None:
+        query = query.where(Model.name.in_(visible))
+    near = difflib.get_close_matches(name[:63], list(session.scalars(query)), n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""
 
 
 def existing_names(session: Session, names: Collection[str]) -> set[str]:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, ValidationError
 
 from core.errors import Invalid
-from core.models.fields import Strict
+from core.models.field_types import Strict
 from core.models.validation_messages import describe
 from core.tables.models import Model, PolicyDocument
 
@@ -63,6 +63,18 @@ class RetrainPolicy(Strict):
     on_drift: bool = Field(False, description="Also retrain when drift is detected.")
 
 
+class TunePolicy(Strict):
+    """When the penalty is tuned by a cross-validation. The result is an analysis with a suggestion."""
+
+    every: Duration | None = Field(
+        None, description="Interval of tunings; skipped if nothing has changed since the last one. Null: never."
+    )
+    apply: bool = Field(
+        True,
+        description="Make the suggested change if the promotion gate would pass. False: only suggest it.",
+    )
+
+
 class Tolerance(Strict):
     """How far an adapted model may be from a retrain."""
 
@@ -89,10 +101,28 @@ class ErasurePolicy(Strict):
     keep_superseded: Duration | None = Field(
         None, description="How long versions trained on the person's data are kept, out of use; null: not at all."
     )
-    retrain: bool = Field(
-        False,
-        description="Also retrain from scratch. The receipt states the disagreement; the retrained version replaces an "
-        "adapted network.",
+    retrain: bool | None = Field(
+        None,
+        description="Retrain from scratch: networks instead of adapting them, other models in addition, so that the "
+        "receipt states the disagreement. Null: only networks, because nothing is proven about an adapted network.",
+    )
+    encoder: Literal["require", "report"] = Field(
+        "require",
+        description="What happens if the model's encoder was fitted on examples before the request. `require`: the "
+        "erasure fails with `encoder_required` until the model has another encoder. `report`: the receipt states it.",
+    )
+
+    def retrains(self, network: bool) -> bool:
+        """Whether an erasure retrains a model."""
+        return network if self.retrain is None else self.retrain
+
+
+class VersionsPolicy(Strict):
+    """Which versions keep their weights. Versions that are in use always keep them."""
+
+    keep: int = Field(50, ge=1, le=1_000_000, description="Number of the newest versions that keep their weights.")
+    every: Duration | None = Field(
+        "7d", description="Of the older versions, one per interval keeps its weights; null: none."
     )
 
 
@@ -157,6 +187,7 @@ class Policy(Strict):
     memory: MemoryPolicySchema = MemoryPolicySchema()
     adapt: AdaptPolicy = AdaptPolicy()
     retrain: RetrainPolicy = RetrainPolicy()
+    tune: TunePolicy = TunePolicy()
     tolerance: Tolerance = Tolerance()
     evaluation: EvaluationPolicy = EvaluationPolicy()
     erasure: ErasurePolicy = ErasurePolicy()
@@ -179,20 +210,21 @@ class Policy(Strict):
     segments: list[Annotated[str, Field(min_length=1, max_length=200)]] = Field(
         [],
         max_length=5,
-        description="Category or boolean columns of a table. The promotion gate also judges versions separately for "
-        "each of their values.",
+        description="Category or boolean columns of a table. The promotion gate, the quality report and drift also "
+        "judge each of their values separately.",
         examples=[["country"]],
     )
     headline: Headline | None = Field(
         None,
         description="Metric that pages, lists and MLflow show first. Default: accuracy for classes, average precision "
-        "for binary targets with a class below 10 % of the holdout, RMSE for numbers and counts.",
+        "for labels and for binary targets with a class below 10 % of the holdout, RMSE for numbers and counts.",
     )
     threshold: float = Field(
         0.5,
         ge=0,
         le=1,
-        description="Binary targets: the predicted class is 1 if the probability is above this. A change takes effect "
+        description="Binary targets: the predicted class is 1 if the probability is above this; labels: those with a"
+        " probability above this are predicted. A change takes effect "
         "without retraining; the metrics of earlier versions stay as they were computed.",
     )
     recall_at_precision: float | None = Field(
@@ -210,6 +242,11 @@ class Policy(Strict):
     )
     expire: Duration | None = Field(
         None, description="Age after which examples are removed; null: never.", examples=["365d"]
+    )
+    versions: VersionsPolicy | None = Field(
+        VersionsPolicy(),
+        description="Which versions keep their weights, in the store and in MLflow. The others are purged: their "
+        "metrics and their entries in the history stay. null: all versions keep their weights.",
     )
 
     @property

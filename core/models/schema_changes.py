@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field
 
 from core.errors import Invalid
 from core.kprior.model.spec import Column, Input, SpecPart
-from core.models.fields import Text, Value
+from core.models.field_types import Text, Value
 from core.models.spec import (
     BinaryTargetSchema,
     BooleanColumnSchema,
@@ -17,6 +17,7 @@ from core.models.spec import (
     ClassesTargetSchema,
     CountTargetSchema,
     DateColumnSchema,
+    LabelsTargetSchema,
     NumberColumnSchema,
     NumberTargetSchema,
     TableInputSchema,
@@ -79,7 +80,8 @@ class ChangedClassesSchema(ClassesTargetSchema):
 
 
 ChangedTargetSchema = Annotated[
-    BinaryTargetSchema | ChangedClassesSchema | NumberTargetSchema | CountTargetSchema, Field(discriminator="kind")
+    BinaryTargetSchema | ChangedClassesSchema | LabelsTargetSchema | NumberTargetSchema | CountTargetSchema,
+    Field(discriminator="kind"),
 ]
 
 
@@ -119,6 +121,10 @@ def change_columns(
     if current["kind"] != "table":
         place = "input" if changed else "add_columns" if added else "drop_columns"
         raise Invalid.at((place,), "input_incompatible", "Only the columns of a table can change.")
+    if "transform" in current or "transform" in (changed or {}):
+        place = "input" if changed else "add_columns" if added else "drop_columns"
+        message = "The steps of an imported pipeline need its columns. Import the refitted pipeline as a new model."
+        raise Invalid.at((place,), "input_incompatible", message)
     names = [column["name"] for column in current["columns"]]
     for i, name in enumerate(dropped):
         if name not in names:

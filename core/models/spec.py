@@ -10,8 +10,11 @@ from typing import Annotated, Any, Literal, cast
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
+from core.kprior.data.label_sets import MAX_LABELS
 from core.kprior.model.spec import Spec
-from core.models.fields import Option, Strict, Text, Values, distinct, is_none
+from core.models.field_types import Option, Strict, Text, Values, distinct, is_none
+from core.models.pipeline_steps import TransformSchema
+from core.models.sequential_layers import SequentialArchitectureSchema
 
 RESERVED = {"id", "subject", "y", "weight", "split", "time", "source", "x"}
 """Columns of an example that are not features, in CSV, Arrow and Parquet."""
@@ -22,6 +25,9 @@ class VectorInputSchema(Strict):
 
     kind: Literal["vector"]
     dim: int = Field(ge=1, le=100_000)
+    transform: TransformSchema | None = Field(
+        None, description="Steps of an imported pipeline that turn the numbers into features.", exclude_if=is_none
+    )
 
 
 class ImageInputSchema(Strict):
@@ -79,6 +85,9 @@ class TableInputSchema(Strict):
 
     kind: Literal["table"]
     columns: list[ColumnSchema] = Field(min_length=1, max_length=10_000, fail_fast=True)
+    transform: TransformSchema | None = Field(
+        None, description="Steps of an imported pipeline, in place of Amend's own encoding.", exclude_if=is_none
+    )
 
     @field_validator("columns")
     @classmethod
@@ -90,8 +99,14 @@ class TableInputSchema(Strict):
         return columns
 
 
+class TextInputSchema(Strict):
+    """A text. The encoder of the architecture turns it into numbers."""
+
+    kind: Literal["text"]
+
+
 class BinaryTargetSchema(Strict):
-    """0 or 1."""
+    """0 or 1, or a probability between them."""
 
     kind: Literal["binary"]
 
@@ -103,10 +118,23 @@ class ClassesTargetSchema(Strict):
     values: Values = Field(min_length=2, max_length=10_000)
 
 
+class LabelsTargetSchema(Strict):
+    """Any of the given values, several at once, or none."""
+
+    kind: Literal["labels"]
+    values: Values = Field(min_length=1, max_length=MAX_LABELS)
+
+
 class NumberTargetSchema(Strict):
     """Any finite number."""
 
     kind: Literal["number"]
+    transform: Literal["log", "log1p"] | None = Field(
+        None,
+        description="Fit the logarithm of the target (or of 1 + the target); predictions are converted back. Metrics "
+        "refer to the logarithm.",
+        exclude_if=is_none,
+    )
 
 
 class CountTargetSchema(Strict):
@@ -115,13 +143,63 @@ class CountTargetSchema(Strict):
     kind: Literal["count"]
 
 
+class HashingEncoderSchema(Strict):
+    """Counts of the words of a text, by a hash of each word, scaled to length 1: the features of scikit-learn's
+    `HashingVectorizer`. It has no state, so it depends on no example.
+    """
+
+    kind: Literal["hashing"]
+    features: int = Field(4096, ge=2, le=65_536, description="Number of features.")
+
+
+TrainedOn = Literal["other", "examples"]
+Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+
+
+class OnnxEncoderSchema(Strict):
+    """A network or transformer as an ONNX file, uploaded with `POST /v1/encoders`."""
+
+    kind: Literal["onnx"]
+    digest: Digest = Field(description="Digest of the file, as `POST /v1/encoders` returned it.")
+    features: int | None = Field(None, ge=1, description="Number of features. Set by the server.", exclude_if=is_none)
+    trained_on: TrainedOn | None = Field(
+        None,
+        description="`other`: the encoder has seen none of the model's examples. `examples`: it was fitted on them. Set"
+        " by the server.",
+        exclude_if=is_none,
+    )
+
+
+class PluginEncoderSchema(Strict):
+    """An encoder of texts from an installed package."""
+
+    kind: Literal["plugin"]
+    name: Text = Field(description="Name of the entry point in the group `amend.encoders`.")
+    digest: Digest | None = Field(None, description="Digest of its files. Set by the server.", exclude_if=is_none)
+    features: int | None = Field(None, ge=1, description="Number of features. Set by the server.", exclude_if=is_none)
+
+
+EncoderSchema = Annotated[HashingEncoderSchema | OnnxEncoderSchema | PluginEncoderSchema, Field(discriminator="kind")]
+
+
 class LinearArchitectureSchema(Strict):
-    """A generalised linear model on monomials of the inputs up to a degree."""
+    """A generalised linear model on monomials of the inputs up to a degree, or on the features of a frozen encoder."""
 
     kind: Literal["linear"]
     degree: int = Field(
         1, ge=1, le=10, description="Largest degree of the monomials; 2 adds squares and products of two inputs."
     )
+    encoder: EncoderSchema | None = Field(
+        None,
+        description="Frozen encoder that turns raw inputs into the features of the model. Text input requires one.",
+        exclude_if=is_none,
+    )
+
+    @model_validator(mode="after")
+    def one_kind_of_features(self) -> LinearArchitectureSchema:
+        if self.encoder is not None and self.degree != 1:
+            raise ValueError("a model with an encoder has degree 1")
+        return self
 
 
 class KernelArchitectureSchema(Strict):
@@ -148,6 +226,18 @@ class KernelArchitectureSchema(Strict):
         if nu is not None and (info.data.get("kernel") != "matern" or nu not in (1.5, 2.5)):
             raise ValueError("must be 1.5 or 2.5, and applies to the matern kernel only")
         return nu
+
+
+class TreesArchitectureSchema(Strict):
+    """Boosted trees: LightGBM learns the splits, and the leaves are the features of a generalised linear model."""
+
+    kind: Literal["trees"]
+    trees: int = Field(
+        100, ge=1, le=10_000, description="Number of trees in total; each class has an equal share of them."
+    )
+    leaves: int = Field(31, ge=2, le=100_000, description="Maximum number of leaves of a tree.")
+    learning_rate: float = Field(0.1, gt=0, le=1, description="Learning rate of the boosting.")
+    min_examples: int = Field(20, ge=1, le=1_000_000, description="Minimum number of examples in a leaf.")
 
 
 class MlpArchitectureSchema(Strict):
@@ -188,9 +278,14 @@ class L2RegularizerSchema(Strict):
     delta: (
         Annotated[float, Field(ge=0)]
         | Annotated[list[Annotated[float, Field(ge=0)]], Field(min_length=1, fail_fast=True)]
-    ) = Field(1.0, description="Strength of the penalty: one number, or one for each weight.")
+        | Literal["auto"]
+    ) = Field(
+        1.0,
+        description="Strength of the penalty: one number, or one for each weight. Trees: `auto`, their default, chooses"
+        " it in training, on examples that are withheld from boosting.",
+    )
     penalize_bias: bool = Field(
-        False, description="Penalise biases, too. Has no effect if `delta` is a list, which includes the biases."
+        False, description="Penalise biases as well. Has no effect if `delta` is a list, which includes the biases."
     )
     columns: dict[Text, Annotated[float, Field(ge=0)]] | None = Field(
         None,
@@ -215,7 +310,8 @@ class L2RegularizerSchema(Strict):
 
 
 class OwnLossSchema(Strict):
-    """The default loss of a target: `log` (binary and classes), `squared` (numbers) or `poisson` (counts)."""
+    """The default loss of a target: `log` (binary, classes and labels), `squared` (numbers) or `poisson` (counts).
+    `squared` also fits a binary target: a ridge classifier, whose `mean` can be below 0 or above 1."""
 
     kind: Literal["log", "squared", "poisson"]
 
@@ -244,16 +340,21 @@ def as_object(value: Any) -> Any:
     return value
 
 
-InputSchema = Annotated[VectorInputSchema | ImageInputSchema | TableInputSchema, Field(discriminator="kind")]
+InputSchema = Annotated[
+    VectorInputSchema | ImageInputSchema | TableInputSchema | TextInputSchema, Field(discriminator="kind")
+]
 TargetSchema = Annotated[
-    BinaryTargetSchema | ClassesTargetSchema | NumberTargetSchema | CountTargetSchema, Field(discriminator="kind")
+    BinaryTargetSchema | ClassesTargetSchema | LabelsTargetSchema | NumberTargetSchema | CountTargetSchema,
+    Field(discriminator="kind"),
 ]
 ArchitectureSchema = Annotated[
     LinearArchitectureSchema
     | KernelArchitectureSchema
+    | TreesArchitectureSchema
     | MlpArchitectureSchema
     | CifarnetArchitectureSchema
     | Lenet5ArchitectureSchema
+    | SequentialArchitectureSchema
     | PluginArchitectureSchema,
     Field(discriminator="kind"),
 ]
@@ -288,10 +389,32 @@ class SpecSchema(Strict):
         exclude_if=is_none,
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def choose_delta(cls, given: Any) -> Any:
+        """The delta of trees is chosen in training, unless it is given."""
+        architecture = given.get("architecture") if isinstance(given, dict) else None
+        if not isinstance(architecture, dict) or architecture.get("kind") != "trees":
+            return given
+        regularizer = given.get("regularizer", {"kind": "l2"})
+        if not isinstance(regularizer, dict) or "delta" in regularizer:
+            return given
+        return {**given, "regularizer": {**regularizer, "delta": "auto"}}
+
     @model_validator(mode="after")
     def fits(self) -> SpecSchema:
+        trees = self.architecture.kind == "trees"
+        if not trees and self.regularizer.delta == "auto":
+            raise ValueError("only trees choose `delta` in training; give it as a number")
+        if trees and self.input.kind not in ("table", "vector"):
+            raise ValueError("trees require a table or a vector as input")
         if self.architecture.kind in ("cifarnet", "lenet5") and self.input.kind != "image":
             raise ValueError(f"the architecture {self.architecture.kind!r} requires image input")
+        encoder = self.architecture.encoder if self.architecture.kind == "linear" else None
+        if self.input.kind == "text" and encoder is None:
+            raise ValueError("text input requires a linear architecture with an encoder")
+        if encoder is not None and encoder.kind != "onnx" and self.input.kind != "text":
+            raise ValueError(f"the encoder {encoder.kind!r} requires text input")
         return self
 
     def plain(self) -> Spec:

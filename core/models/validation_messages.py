@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from core.models.fields import NAME, PLAIN
+from core.models.field_types import NAME, PLAIN
 
 PATTERNS = {PLAIN: "must not contain control characters", NAME: "must consist of 1-63 of the characters a-z 0-9 - _"}
 """Messages by regular expression."""

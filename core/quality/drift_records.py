@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, func, select, update
 from sqlalchemy.orm import Session
 
 from core.clock import now
 from core.tables.documents import DriftDocument, DriftedNames, DriftMeasure
+from core.tables.erasures import Part
 from core.tables.ledger import PendingExample
 from core.tables.models import Model
 from core.tables.quality import DriftReport
@@ -47,6 +48,14 @@ def is_current(session: Session, model: Model, trained_at: int, stored: DriftRep
         return False
     present = (model.head, model.champion, trained_at)
     return (report["position"], report["version"], report["reference"]["last_position"]) == present
+
+
+def count_erased(session: Session, model_id: int) -> int:
+    """How many examples all erasure requests so far have taken out of force.
+
+    If it changes while drift is measured, the report may count examples of an erased person.
+    """
+    return session.scalar(select(func.sum(Part.examples)).where(Part.model_id == model_id)) or 0
 
 
 def record_report(session: Session, model: Model, report: DriftDocument) -> None:

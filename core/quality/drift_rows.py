@@ -19,13 +19,13 @@ from sqlalchemy.orm import Session
 from torch import Tensor
 
 from core.database import Database
-from core.kprior.model.spec import Spec, dtype_of, shape_of
+from core.kprior.model.spec import Spec, dtype_of, frozen_encoder, shape_of
 from core.ledger import bulk
 from core.ledger.holdout_sample import Positions, Sample, SampledRows, as_sample, update_sample
 from core.ledger.layouts import Layout
 from core.ledger.passes import NOT_REMOVED
 from core.ledger.random_rows import LedgerDraw
-from core.ledger.specs import spec_at
+from core.ledger.spec_history import spec_at
 from core.models.policy import policy_of
 from core.tables.documents import DriftRows
 from core.tables.ledger import HAS_CONTENT, HoldoutSample, PendingExample
@@ -68,7 +68,7 @@ class DriftScope:
 
     @property
     def max_rows(self) -> int:
-        return min(ROWS, max(FEWEST_ROWS, VALUES // math.prod(shape_of(self.spec["input"]))))
+        return min(ROWS, max(FEWEST_ROWS, VALUES // math.prod(engine_shape(self.spec))))
 
 
 @dataclass(frozen=True)
@@ -160,6 +160,7 @@ def recent_positions(database: Database, scope: DriftScope, count: int) -> tuple
 def read_positions(database: Database, scope: DriftScope, positions: Positions) -> tuple[Tensor, Positions]:
     """Inputs and positions of those rows that are in force."""
     rows = SampledRows(database, scope.model.id, scope.spec, scope.model.head, positions)
+    rows.skip_unencoded = True  # the next job encodes the newest ones
     chunks = list(rows)
     if not chunks:
         return empty_inputs(scope.spec), np.zeros(0, np.int64)
@@ -167,21 +168,33 @@ def read_positions(database: Database, scope: DriftScope, positions: Positions) 
 
 
 def read_pending(database: Database, scope: DriftScope) -> Tensor:
-    """Inputs of the newest examples without a label that arrived after the last full training."""
+    """Inputs of the newest examples without a label that arrived after the last full training.
+
+    None if the model has a frozen encoder, which encodes examples when they have a label.
+    """
+    if frozen_encoder(scope.spec) is not None:
+        return empty_inputs(scope.spec)
     ours = (PendingExample.model_id == scope.model.id, PendingExample.restricted.is_(False))
-    later = select(PendingExample.layout_position, PendingExample.x).where(
+    later = select(PendingExample.layout_position, PendingExample.x, PendingExample.unseen).where(
         *ours, PendingExample.created_at > scope.trained_since
     )
     newest = later.order_by(PendingExample.created_at.desc(), PendingExample.id.desc()).limit(scope.max_rows)
     with database.read() as session:
-        found: list[Any] = [(at + 1, 0.0, x, None) for at, x in session.execute(newest)]
+        found: list[Any] = [(at + 1, 0.0, x, None, unseen) for at, x, unseen in session.execute(newest)]
         layout = Layout.at(session, scope.model.id, scope.spec, scope.model.head)
     if not found:
         return empty_inputs(scope.spec)
     rows = bulk.to_rows(found, layout.stored_dtype)
-    inputs = layout.convert(rows.position, rows.y, rows.x)[1] if layout.steps else rows.x
+    inputs = layout.convert(rows.position, rows.y, rows.x, rows.unseen).x if layout.steps else rows.x
     return torch.from_numpy(inputs).reshape(-1, *layout.shape)
 
 
 def empty_inputs(spec: Spec) -> Tensor:
-    return torch.from_numpy(np.zeros((0, *shape_of(spec["input"])), dtype_of(spec["input"])))
+    dtype = "float32" if frozen_encoder(spec) else dtype_of(spec["input"])
+    return torch.from_numpy(np.zeros((0, *engine_shape(spec)), dtype))
+
+
+def engine_shape(spec: Spec) -> tuple[int, ...]:
+    """The shape of one input as the engine reads it."""
+    encoder = frozen_encoder(spec)
+    return (encoder["features"],) if encoder else shape_of(spec["input"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import astuple
 from typing import Any, Self
 
 import numpy as np
@@ -14,15 +15,16 @@ from torch import Tensor
 
 from core.kprior import Data, Examples, State
 from core.kprior.data.codec import Tensors
-from core.kprior.model.posterior import LEVEL
 from core.kprior.model.spec import gives_scores
+from core.kprior.model.uncertainty import LEVEL
 from core.kprior.passes.accumulator import Accumulator, Combined
 from core.kprior.passes.partitioned import accumulate
 from core.kprior.state.posterior import LatePosterior, NoPosterior
-from core.quality.estimates import estimate
 from core.quality.jackknife import Ranking, leave_one_out_error
+from core.quality.label_rows import LABEL_METRICS, each_label
 from core.quality.scored_rows import COLUMNS, MetricOptions, Numbers, ScoredRows, concatenate
 from core.quality.scoring import DEFAULTS, no_rows, predict, score_outputs, weights_of
+from core.quality.standard_errors import LEFT_OUT, estimate, value_of
 from core.tables.documents import CurveDocument, EvaluationDocument, ReliabilityBin
 
 BINS, LEVELS = 10, 20
@@ -40,13 +42,15 @@ class Evaluation(Accumulator):
     def __init__(self, state: State, options: MetricOptions = DEFAULTS) -> None:
         self.state, self.options = state, options
         self.target: str = state.spec["target"]["kind"]
-        self.classifies = self.target in ("binary", "classes")
+        self.classifies = self.target in ("binary", "classes", "labels")
         self.scores = gives_scores(state.spec)
         """Whether the model outputs scores instead of probabilities."""
         self.work = 2.0 * state.predictor.size
         self._parts: list[ScoredRows] = []
         """One for each chunk: about 20 000 rows in total."""
         self._metrics: dict[str, float] | None = None
+        self.clusters: NDArray[np.int64] | None = None
+        """(n,) number 0, 1, 2, ... of each row's subject, for standard errors; None: no subject has several rows."""
         self._posterior = LatePosterior(state) if self.target == "number" else None
         self._levels = np.zeros(LEVELS)
         """Weights of the numbers by the level of the smallest interval that contains them, in twentieths."""
@@ -100,7 +104,8 @@ class Evaluation(Accumulator):
     def sums(self) -> Tensors:
         columns = [column for name in COLUMNS if (column := getattr(self.rows, name)) is not None]
         rows = torch.from_numpy(np.stack([column.astype(np.float64) for column in columns], 1))
-        return {"rows": rows, "levels": torch.from_numpy(self._levels)}
+        means = {} if self.rows.means is None else {"means": torch.from_numpy(self.rows.means)}
+        return {"rows": rows, "levels": torch.from_numpy(self._levels), **means}
 
     def merge(self, sums: Tensors) -> None:
         self._levels += sums["levels"].numpy()
@@ -109,6 +114,8 @@ class Evaluation(Accumulator):
             return
         columns[COLUMNS.index("predicted")] = columns[COLUMNS.index("predicted")].astype(np.int64)
         rows: Any = dict(zip(COLUMNS, columns, strict=False))
+        if "means" in sums:
+            rows |= {"means": sums["means"].numpy(), "labels": no_rows(self.state).labels}
         self._parts.append(ScoredRows(self.target, **rows, precision=self.options.precision))
         self._metrics = None
 
@@ -126,8 +133,10 @@ class Evaluation(Accumulator):
 
     @property
     def heaviest(self) -> float | None:
-        """The largest weight of a row as a fraction of the total; None if all weights are equal."""
+        """The largest weight of a subject, or of a row, as a fraction of the total; None if all weights are equal."""
         weight = self.rows.weight
+        if self.clusters is not None:
+            return float(np.bincount(self.clusters, weight).max() / weight.sum())
         fraction = float(weight.max() / weight.sum()) if len(weight) else 0.0
         return fraction if fraction * len(weight) > 1 + 1e-9 else None
 
@@ -143,10 +152,13 @@ class Evaluation(Accumulator):
         targets: `auc`, `average_precision` and, if the policy names a precision, `recall_at_precision`. For numbers:
         `rmse`, `mae`, `r2`, and `coverage`, the fraction within their 95 % intervals. Names with the prefix `baseline_`
         are the metrics of the best constant prediction on the same rows (the most frequent class, or the mean; the
-        share of class 1 for average precision), and those with the suffix `_se` are standard errors. Rows are weighted
-        as with scikit-learn's `sample_weight`, except for auc, average_precision, recall_at_precision, f1 and
-        balanced_accuracy; class weights are not used. `rows` is the number of rows, and `heaviest` the largest weight
-        as a fraction of the total, if weights differ.
+        share of class 1 for average precision), and those with the suffix `_se` are standard errors, clustered by
+        subject. Rows are weighted as with scikit-learn's `sample_weight`, except for auc, average_precision,
+        recall_at_precision, f1 and balanced_accuracy; class weights are not used. For a target of several labels, see
+        `label_rows`; names such as `sports/auc` are metrics of one label. A soft label is a mean over both classes in
+        `loss`, `log_loss`, `brier` and `calibration`, and counts as the likelier class in all other metrics. `rows` is
+        the number of rows, and `heaviest` the largest weight of a subject, or of a row, as a fraction of the total, if
+        weights differ.
         """
         if self._metrics is None:
             with np.errstate(all="ignore"):  # predictions that are not finite
@@ -155,25 +167,29 @@ class Evaluation(Accumulator):
         return dict(self._metrics)
 
     def _compute(self) -> dict[str, float]:
-        rows = self.rows
+        rows, clusters = self.rows, self.clusters
         found: dict[str, float] = {"rows": len(rows)}
         if (heaviest := self.heaviest) is not None:
             found["heaviest"] = heaviest
         for metric in rows.metrics:
-            estimated = estimate(rows, metric)
-            error = estimated.se if len(rows) > 1 else 0.0
-            if metric == "balanced_accuracy":  # a row that is the only one of its class has no influence function
-                error = leave_one_out_error(rows, metric, estimated.value)
-            found |= {metric: estimated.value, f"{metric}_se": error}
+            if metric in LEFT_OUT:
+                value = value_of(rows, metric)
+                error = leave_one_out_error(rows, metric, value, clusters) if math.isfinite(value) else math.nan
+            else:
+                value, error = astuple(estimate(rows, metric, clusters))
+            found |= {metric: value, f"{metric}_se": error if len(rows) > 1 else 0.0}
         if not self.classifies:
-            found |= explained_variance(rows.score, rows.y, rows.weight)
+            found |= explained_variance(rows.score, rows.y, rows.weight, clusters)
             if self._levels.any():
                 found["coverage"] = float(self._covered()[round(LEVEL * LEVELS) - 1])
             return found
         if not self.scores:
             confidence, right, weight, _ = self._bins().T
             found["calibration"] = float(np.abs(confidence - right).sum() / weight.sum())
-        found["baseline_accuracy"] = float(np.bincount(rows.truth, rows.weight).max() / rows.weight.sum())
+        place = np.unique(rows.truth, return_inverse=True)[1]
+        found["baseline_accuracy"] = float(np.bincount(place, rows.weight).max() / rows.weight.sum())
+        if self.target == "labels":
+            found |= describe_labels(rows)
         if self.target == "binary" and rows.truth.any():
             found["baseline_average_precision"] = float(rows.truth.mean())
         return found
@@ -181,11 +197,14 @@ class Evaluation(Accumulator):
     def _bins(self) -> NDArray[np.float64]:
         """(BINS, 4) weighted sums of confidences, of correct predictions and of all predictions; number of rows.
 
-        Two classes: how often it is the second; more classes: how often the most likely one is correct.
+        Two classes: how often it is the second, by soft labels if there are any; more classes: how often the most
+        likely one is correct.
         """
         rows = self.rows
+        if rows.means is not None:
+            rows = join_labels(rows)
         confidence = np.nan_to_num(rows.score)  # an input so extreme that the prediction is NaN
-        right = rows.truth == (1 if self.target == "binary" else rows.predicted)
+        right = rows.y if rows.target == "binary" else rows.truth == rows.predicted
         place = np.minimum((confidence * BINS).astype(int), BINS - 1)
         sums = (confidence * rows.weight, right * rows.weight, rows.weight, None)
         return np.stack([np.bincount(place, column, minlength=BINS) for column in sums], 1)
@@ -211,6 +230,8 @@ class Evaluation(Accumulator):
                 {"confidence": c / v, "accuracy": r / v, "count": int(n)} for c, r, v, n in self._bins().tolist() if v
             ]
             drawn["reliability"] = bins
+        if self.target == "labels":
+            drawn["threshold"] = self.options.threshold
         if self.target == "binary":
             drawn["threshold"] = 0.0 if self.scores else self.options.threshold
             if curve := draw_curve(self.rows):
@@ -220,11 +241,32 @@ class Evaluation(Accumulator):
     def _confusion(self) -> list[list[int]] | None:
         """Numbers of rows by true and predicted class."""
         size = max(2, self.state.predictor.family.outputs)
-        if size > MAX_CLASSES:
+        if size > MAX_CLASSES or self.target == "labels":
             return None
         pairs = self.rows.truth * size + self.rows.predicted
         counts: list[list[int]] = np.bincount(pairs, minlength=size**2).reshape(size, size).tolist()
         return counts
+
+
+def join_labels(rows: ScoredRows) -> ScoredRows:
+    """The rows of all labels, one after the other, as those of a binary target."""
+    return concatenate(each_label(rows))
+
+
+def describe_labels(rows: ScoredRows) -> dict[str, float]:
+    """Metrics of each label, named after it, and the metrics of the best constant prediction."""
+    found: dict[str, float] = {}
+    shares = []
+    for name, one in zip(rows.labels, each_label(rows), strict=True):
+        for metric in LABEL_METRICS:
+            estimated = estimate(one, metric)
+            error = estimated.se if len(rows) > 1 else 0.0
+            found |= {f"{name}/{metric}": estimated.value, f"{name}/{metric}_se": error}
+        found[f"{name}/baseline_average_precision"] = share = float(one.truth.mean())
+        shares += [share] if share else []
+    if shares:
+        found["baseline_average_precision"] = float(np.mean(shares))
+    return found
 
 
 def draw_curve(rows: ScoredRows) -> CurveDocument | None:
@@ -248,7 +290,9 @@ def draw_curve(rows: ScoredRows) -> CurveDocument | None:
     }
 
 
-def explained_variance(predicted: Numbers, y: Numbers, weight: Numbers) -> dict[str, float]:
+def explained_variance(
+    predicted: Numbers, y: Numbers, weight: Numbers, clusters: NDArray[np.int64] | None = None
+) -> dict[str, float]:
     """R2, and the RMSE of predicting the mean with its standard error. Rows are weighted."""
     normalized = weight / weight.sum()
     squares = (y - normalized @ y) ** 2
@@ -256,7 +300,9 @@ def explained_variance(predicted: Numbers, y: Numbers, weight: Numbers) -> dict[
     root = math.sqrt(mean)
     metrics = {"baseline_rmse": root, "baseline_rmse_se": 0.0}
     if root:
-        metrics["baseline_rmse_se"] = math.sqrt(float(normalized**2 @ (squares - mean) ** 2)) / (2 * root)
+        deviations = normalized * (squares - mean)
+        sums = deviations if clusters is None else np.bincount(clusters, deviations)
+        metrics["baseline_rmse_se"] = math.sqrt(float(sums @ sums)) / (2 * root)
         metrics["r2"] = 1 - float(normalized @ (predicted - y) ** 2) / mean
     return metrics
 

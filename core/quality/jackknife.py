@@ -2,7 +2,8 @@
 
 The standard error is the root of the sum of the squared changes (the jackknife's, to first order). No single row
 changes the metric by more than this, so that the grid of two standard errors in `core.versions.privacy_rounding` hides
-the row. Interchangeable rows are counted, not enumerated: the cost is that of sorting the rows.
+the row. If a subject has several rows, their changes are summed first. Interchangeable rows share one computation: the
+cost is that of sorting the rows.
 """
 
 from __future__ import annotations
@@ -30,9 +31,7 @@ class Ranking:
 
     @classmethod
     def of(cls, rows: ScoredRows) -> Ranking:
-        score = np.nan_to_num(rows.score)
-        order = np.argsort(-score, kind="stable")
-        score, positive = score[order], rows.y[order] == 1
+        score, positive = np.nan_to_num(rows.score)[rows.order], rows.truth[rows.order] == 1
         last = np.append(np.flatnonzero(np.diff(score)), len(score) - 1)
         return cls(score[last], np.cumsum(positive)[last].astype(float), last + 1.0)
 
@@ -56,29 +55,42 @@ class Ranking:
         return float(self.hits[self.precision >= precision].max(initial=0.0) / self.positives)
 
 
-def leave_one_out_error(rows: ScoredRows, metric: Metric, value: float) -> float:
-    """The standard error of a metric whose value is known."""
+Places = NDArray[np.int64]
+
+
+def leave_one_out_error(rows: ScoredRows, metric: Metric, value: float, clusters: Places | None = None) -> float:
+    """The standard error of a metric whose value is known.
+
+    `clusters` are (n,) numbers 0, 1, 2, ... of the rows' subjects; None: every row has its own. NaN for one subject.
+    """
     match metric:
         case "average_precision":
-            changed, count = leave_out_of_average_precision(Ranking.of(rows))
+            ranking = Ranking.of(rows)
+            changed, place = leave_out_of_average_precision(ranking), place_in_ranking(rows, ranking)
         case "recall_at_precision":
-            changed, count = leave_out_of_recall(Ranking.of(rows), rows.precision or 0.0)
+            ranking = Ranking.of(rows)
+            changed, place = leave_out_of_recall(ranking, rows.precision or 0.0), place_in_ranking(rows, ranking)
         case "balanced_accuracy":
-            changed, count = leave_out_of_balanced_accuracy(rows)
+            changed, place = leave_out_of_balanced_accuracy(rows)
         case _:
-            changed, count = leave_out_of_f1(rows)
-    return math.sqrt(float(count @ (changed - value) ** 2))
+            changed, place = leave_out_of_f1(rows)
+    changes = changed[place] - value
+    if clusters is not None:
+        changes = np.bincount(clusters, changes).astype(np.float64)
+        if len(changes) < 2:
+            return math.nan
+    return math.sqrt(float(changes @ changes))
 
 
-def rows_by_step(ranking: Ranking) -> tuple[Numbers, Numbers]:
-    """(G,) numbers of rows of class 1, and of other rows, in each step."""
-    hits, chosen = np.diff(ranking.hits, prepend=0.0), np.diff(ranking.chosen, prepend=0.0)
-    return hits, chosen - hits
+def place_in_ranking(rows: ScoredRows, ranking: Ranking) -> Places:
+    """(n,) the step of each row, plus the number of steps G unless the row is of class 1."""
+    step = np.searchsorted(-ranking.threshold, -np.nan_to_num(rows.score))
+    return np.where(rows.truth == 1, step, len(ranking.threshold) + step)
 
 
-def leave_out_of_average_precision(ranking: Ranking) -> tuple[Numbers, Numbers]:
-    """(2 G,) average precision without a row of each step and class, and the number of such rows."""
-    gained, others = rows_by_step(ranking)
+def leave_out_of_average_precision(ranking: Ranking) -> Numbers:
+    """(2 G,) average precision without a row of class 1 of each step, and without another row of each step."""
+    gained = np.diff(ranking.hits, prepend=0.0)
     hits, fewer, positives = ranking.hits, np.maximum(ranking.chosen - 1, 1.0), ranking.positives
     above = np.cumsum(gained * ranking.precision) - gained * ranking.precision
     without_other = (above + sum_from(gained * hits / fewer)) / positives
@@ -86,7 +98,7 @@ def leave_out_of_average_precision(ranking: Ranking) -> tuple[Numbers, Numbers]:
     own = (gained - 1) * (hits - 1) / fewer
     # without the only row of class 1 the metric is undefined, and counts as 0
     without_hit = (above + own + sum_from(after) - after) / max(positives - 1, 1.0) * (positives > 1)
-    return np.concatenate([without_hit, without_other]), np.concatenate([gained, others])
+    return np.concatenate([without_hit, without_other])
 
 
 def sum_from(values: Numbers) -> Numbers:
@@ -95,10 +107,9 @@ def sum_from(values: Numbers) -> Numbers:
     return sums
 
 
-def leave_out_of_recall(ranking: Ranking, precision: float) -> tuple[Numbers, Numbers]:
-    """(2 G,) the recall at a precision without a row of each step and class, and the number of such rows."""
-    gained, others = rows_by_step(ranking)
-    fewer, positives, steps = np.maximum(ranking.chosen - 1, 1.0), ranking.positives, np.arange(len(gained))
+def leave_out_of_recall(ranking: Ranking, precision: float) -> Numbers:
+    """(2 G,) the recall at a precision without a row of class 1 of each step, and without another row of each step."""
+    fewer, positives, steps = np.maximum(ranking.chosen - 1, 1.0), ranking.positives, np.arange(len(ranking.hits))
     before = last_step(ranking.precision >= precision)
     # the last step that reaches the precision, among the steps from which the row is missing, or else above them
     parts = []
@@ -108,7 +119,7 @@ def leave_out_of_recall(ranking: Ranking, precision: float) -> tuple[Numbers, Nu
         earlier = np.append(-1, before[:-1])
         reached = np.where(last >= steps, hits[last], np.where(earlier >= 0, ranking.hits[earlier], 0.0))
         parts.append(reached / total)
-    return np.concatenate(parts), np.concatenate([gained, others])
+    return np.concatenate(parts)
 
 
 def last_step(mask: NDArray[np.bool_]) -> NDArray[np.int64]:
@@ -117,27 +128,27 @@ def last_step(mask: NDArray[np.bool_]) -> NDArray[np.int64]:
     return steps
 
 
-def leave_out_of_balanced_accuracy(rows: ScoredRows) -> tuple[Numbers, Numbers]:
-    """(2 C,) balanced accuracy without a correct or an incorrect row of each class, and the number of such rows."""
-    n = np.bincount(rows.truth).astype(float)
-    h = np.bincount(rows.truth, rows.predicted == rows.truth)
-    n, h = n[n > 0], h[n > 0]
+def leave_out_of_balanced_accuracy(rows: ScoredRows) -> tuple[Numbers, Places]:
+    """(2 C,) balanced accuracy without a correct or an incorrect row of each class, and (n,) the place of each row."""
+    right = rows.predicted == rows.truth
+    _, label = np.unique(rows.truth, return_inverse=True)
+    n, h = np.bincount(label).astype(float), np.bincount(label, right)
     recall, classes = h / n, len(n)
     alone, fewer = n == 1, np.maximum(n - 1, 1)
     vanished = (recall.sum() - recall) / max(classes - 1, 1)
     without_hit = np.where(alone, vanished, (recall.sum() - recall + (h - 1) / fewer) / classes)
     without_miss = np.where(alone, vanished, (recall.sum() - recall + h / fewer) / classes)
-    return np.concatenate([without_hit, without_miss]), np.concatenate([h, n - h])
+    return np.concatenate([without_hit, without_miss]), np.where(right, label, classes + label)
 
 
-def leave_out_of_f1(rows: ScoredRows) -> tuple[Numbers, Numbers]:
-    """(pairs,) F1 without a row of each pair of true and predicted class, and the number of such rows."""
+def leave_out_of_f1(rows: ScoredRows) -> tuple[Numbers, Places]:
+    """(pairs,) F1 without a row of each pair of true and predicted class, and (n,) the pair of each row."""
     classes = int(max(rows.truth.max(), rows.predicted.max())) + 1
-    pairs, count = np.unique(rows.truth * classes + rows.predicted, return_counts=True)
+    pairs, place = np.unique(rows.truth * classes + rows.predicted, return_inverse=True)
     truth, guess = np.divmod(pairs, classes)
     counts = class_counts(rows)
     if rows.target == "binary":  # F1 of class 1 alone
-        return f1_of(counts.without(truth, guess)[:, :, 1:2]), count.astype(float)
+        return f1_of(counts.without(truth, guess)[:, :, 1:2]), place
     per_class = np.where(counts.total > 0, 2 * counts.matched / np.maximum(counts.total, 1), 0.0)
     present, total = int((counts.total > 0).sum()), float(per_class.sum())
     same = truth == guess
@@ -148,7 +159,7 @@ def leave_out_of_f1(rows: ScoredRows) -> tuple[Numbers, Numbers]:
         f1 = np.where(left > 0, 2 * (counts.matched[label] - same) / np.maximum(left, 1), 0.0)
         changed += np.where(which, f1 - per_class[label], 0.0)
         there -= which & (left <= 0)
-    return changed / np.maximum(there, 1), count.astype(float)
+    return changed / np.maximum(there, 1), place
 
 
 @dataclass(frozen=True)

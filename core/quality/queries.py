@@ -13,13 +13,15 @@ from sqlalchemy.orm import Session, defer
 
 from core.ledger.quarantine import is_new
 from core.ledger.queries import batched
-from core.quality.forgetting import MIN_ROUNDED_ROWS
+from core.quality.erased_records import MIN_ROUNDED_ROWS
 from core.tables.ledger import Change, ChangeKind, Example, RecordedPrediction
 from core.tables.models import Model
 from core.tables.quality import QualityWindow
 from core.tables.versions import Version, VersionState
-from core.versions.history import VersionDraft
-from core.versions.queries import champion_of, tip_of
+from core.versions.queries import champion_of, first_served, tip_of
+
+WINDOWS_PER_JOB = 20
+"""Windows that are read for each job: a backfill with many event times has more, of which only some are read."""
 
 
 @dataclass(frozen=True)
@@ -30,23 +32,30 @@ class GateInputs:
     confirmed: Version | None
     alarms: list[tuple[int, int]]
     has_additions: bool
-    """Whether the draft learnt new examples: only then can it be rejected."""
+    """Whether the version learnt new examples: only then can it be rejected."""
 
     @classmethod
-    def read(cls, session: Session, model: Model, draft: VersionDraft) -> GateInputs:
+    def read(cls, session: Session, model: Model, position: int) -> GateInputs:
+        """For a version at a position."""
         champion = champion_of(session, model)
         # if an erasure purged the confirmed version, the next one that was promoted stands in for it
-        served = (VersionState.SUPERSEDED, VersionState.CHAMPION)
-        later = (Version.model_id == model.id, Version.number >= (model.confirmed or 0), Version.state.in_(served))
-        confirmed = session.scalars(select(Version).where(*later).order_by(Version.number).limit(1)).first()
-        windows = select(QualityWindow.first_position, QualityWindow.last_position)
-        alarms = session.execute(windows.where(QualityWindow.model_id == model.id, QualityWindow.alarm)).all()
-        # not `draft.since`, which is 0 for a version that was trained from scratch instead of adapted
+        confirmed = first_served(session, model.id, model.confirmed or 0)
+        alarms = alarmed_spans(session, model.id)
+        # not since its parent: a version that was trained from scratch instead of adapted has none
         tip = tip_of(session, model)
         since = tip.position if tip else 0
-        new = (Example.model_id == model.id, Example.removed.is_(None), Example.position > since, is_new(model.id))
-        found = select(Example.position).where(*new, Example.position <= draft.position).limit(1)
-        return cls(champion, confirmed, [(a, b) for a, b in alarms], session.scalar(found) is not None)
+        # at its position: the examples may have been removed since, but the version has learnt them
+        in_force = or_(Example.removed.is_(None), Example.removed > position)
+        new = (Example.model_id == model.id, in_force, Example.position > since, is_new(model.id))
+        found = select(Example.position).where(*new, Example.position <= position).limit(1)
+        return cls(champion, confirmed, alarms, session.scalar(found) is not None)
+
+
+def alarmed_spans(session: Session, model_id: int) -> list[tuple[int, int]]:
+    """First and last positions of the batches with an alarm."""
+    windows = select(QualityWindow.first_position, QualityWindow.last_position)
+    found = session.execute(windows.where(QualityWindow.model_id == model_id, QualityWindow.alarm))
+    return [(first, last) for first, last in found]
 
 
 def has_other_changes(session: Session, model: Model, since: int) -> bool:
@@ -91,15 +100,19 @@ class RowDetails:
 
 
 def usual_losses(session: Session, model_id: int, count: int) -> list[float]:
-    """The champion's losses in the last jobs without an alarm, oldest first."""
+    """The champion's losses in the last jobs without an alarm whose version was not rejected, oldest first."""
     query = select(QualityWindow.job_id, QualityWindow.rows, QualityWindow.metrics)
     calm = query.where(QualityWindow.model_id == model_id, QualityWindow.alarm.is_(False))
     sums: dict[str | None, tuple[float, int]] = {}
-    for job, rows, metrics in session.execute(calm.order_by(QualityWindow.id.desc()).limit(20 * count)):
+    for job, rows, metrics in session.execute(calm.order_by(QualityWindow.id.desc()).limit(WINDOWS_PER_JOB * count)):
         loss = metrics.get("champion", {}).get("loss")
         if loss is not None:
             total, seen = sums.get(job, (0.0, 0))
             sums[job] = (total + rows * loss, seen + rows)
+    jobs = [job for job in sums if job is not None]
+    rejected = select(Version.job_id).where(Version.job_id.in_(jobs), Version.state == VersionState.REJECTED)
+    for job in session.scalars(rejected):
+        sums.pop(job, None)  # a job may have made several
     return [total / seen for total, seen in list(sums.values())[:count]][::-1]
 
 
@@ -109,13 +122,6 @@ def list_windows(session: Session, model_id: int, since: datetime | None = None)
     if since is not None:
         query = query.where(QualityWindow.start >= since)
     return session.scalars(query.order_by(QualityWindow.first_position, QualityWindow.id)).all()
-
-
-def oldest_version(session: Session, model_id: int) -> Version | None:
-    """The oldest version that was promoted and is not purged."""
-    served = (VersionState.SUPERSEDED, VersionState.CHAMPION)
-    query = select(Version).where(Version.model_id == model_id, Version.state.in_(served))
-    return session.scalars(query.order_by(Version.number).limit(1)).first()
 
 
 def newest_windows(session: Session) -> dict[int, QualityWindow]:
@@ -130,6 +136,20 @@ def outline_windows(session: Session, model_id: int) -> Sequence[QualityWindow]:
     """The stored windows of a model, in order of their positions, without the predictions row by row."""
     query = select(QualityWindow).where(QualityWindow.model_id == model_id).options(defer(QualityWindow.scores))
     return session.scalars(query.order_by(QualityWindow.first_position, QualityWindow.id)).all()
+
+
+def newest_by_job(session: Session, model_id: int, metric: str, jobs: int) -> list[float]:
+    """The champion's metric on new examples in the last jobs, as means by rows, oldest first."""
+    window = QualityWindow
+    value = window.metrics["champion"][metric].as_float()
+    query = select(window.job_id, window.rows, value).where(window.model_id == model_id)
+    newest = query.order_by(window.first_position.desc(), window.id.desc()).limit(WINDOWS_PER_JOB * jobs)
+    sums: dict[str | None, tuple[float, int]] = {}
+    for job, rows, found in session.execute(newest):
+        if found is not None:
+            total, count = sums.get(job, (0.0, 0))
+            sums[job] = (total + rows * found, count + rows)
+    return [total / count for total, count in list(sums.values())[:jobs]][::-1]
 
 
 def recorded_predictions(session: Session, model_id: int, since: int, until: int) -> dict[int, RecordedPrediction]:

@@ -12,8 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from core.kprior import Data, Examples, State
-from core.kprior.model.spec import gives_scores
-from core.quality.scored_rows import MetricOptions, ScoredRows, concatenate
+from core.kprior.data.label_sets import to_matrix
+from core.kprior.model.spec import gives_scores, values_of
+from core.kprior.model.target_scale import to_fitted
+from core.quality.label_rows import score_labels
+from core.quality.scored_rows import SMALLEST_PROBABILITY, MetricOptions, ScoredRows, concatenate
 
 DEFAULTS = MetricOptions()
 
@@ -59,8 +62,11 @@ def score_outputs(
     """The scored rows of outputs f and means h(f)."""
     target = state.spec["target"]["kind"]
     loss = row_loss(state, f, y.to(f))
-    truth = (y.argmax(1) if target == "classes" else y[:, 0]).double().cpu().numpy()
     values = mean.double().cpu().numpy()
+    if target == "labels":
+        names = list(map(str, values_of(state.spec["target"])))
+        return score_labels(names, loss, values, y.double().cpu().numpy(), weight.numpy(), options)
+    truth = (y.argmax(1) if target == "classes" else y[:, 0]).double().cpu().numpy()
     if gives_scores(state.spec):  # a squared hinge separates its classes at 0 and knows no probabilities
         signs = (values[:, 0] > 0).astype(np.int64)
         return ScoredRows(target, loss, values[:, 0], signs, truth, weight.numpy(), precision=options.precision)
@@ -78,6 +84,10 @@ def row_loss(state: State, f: Tensor, y: Tensor) -> NDArray[np.float64]:
 
 def no_rows(state: State) -> ScoredRows:
     nothing = np.zeros(0)
+    if state.spec["target"]["kind"] == "labels":
+        names = list(map(str, values_of(state.spec["target"])))
+        none = np.zeros((0, len(names)))
+        return score_labels(names, nothing, none, none, nothing, DEFAULTS)
     return ScoredRows(state.spec["target"]["kind"], nothing, nothing, nothing.astype(np.int64), nothing, nothing)
 
 
@@ -88,12 +98,15 @@ def score_means(
     family = state.predictor.family
     means, y = torch.from_numpy(mean.copy()), torch.from_numpy(rows.y)
     truth = torch.nn.functional.one_hot(y.long(), family.outputs).double() if rows.target == "classes" else y[:, None]
+    if rows.target == "labels":
+        truth = torch.from_numpy(to_matrix(rows.y, family.outputs))
     match family.name:
-        case "bernoulli":
-            f = torch.logit(means)
+        case "bernoulli":  # a probability of 1 would have an infinite output, whose loss is not a number
+            f = torch.logit(means, SMALLEST_PROBABILITY)
         case "categorical" | "poisson":
-            f = means.log()
+            f = means.clamp(min=SMALLEST_PROBABILITY).log()
         case _:  # the mean is the output
+            means = torch.from_numpy(to_fitted(state.spec["target"], mean))
             f = means
     return score_outputs(state, f, means, truth, torch.from_numpy(rows.weight), options)
 
@@ -101,7 +114,7 @@ def score_means(
 def overlay(rows: ScoredRows, which: NDArray[np.int64], others: ScoredRows) -> ScoredRows:
     """The rows, with other predictions at the indices `which`."""
     changed: dict[str, Any] = {}
-    for name in ("loss", "score", "predicted", "probability", "square_sum"):
+    for name in ("loss", "score", "predicted", "probability", "square_sum", "means"):
         column, other = getattr(rows, name), getattr(others, name)
         changed[name] = None if column is None or other is None else column.copy()
         if changed[name] is not None:

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from core.database import Database
 from core.kprior import State
-from core.kprior.data.conversion import same_schema
+from core.kprior.data.schema_conversion import same_schema
 from core.ledger.holdout_sample import SampledRows, as_sample, update_sample
-from core.ledger.specs import spec_at
+from core.ledger.spec_history import spec_at
 from core.models.policy import policy_of
-from core.quality.comparison import PairedEvaluation, compare
 from core.quality.scored_rows import MetricOptions
+from core.quality.version_comparison import PairedEvaluation, compare
 from core.tables.ledger import HoldoutSample
 from core.tables.models import Model
 
@@ -44,7 +44,9 @@ def holdout_rows(database: Database, model: Model) -> SampledRows:
     sample = replace(sample, size=min(sample.size, MAX_ROWS)).with_rows(sample.rows)
     with database.read() as session:
         spec = spec_at(session, model.id, model.spec, model.head)
-    return SampledRows(database, model.id, spec, model.head, sample.rows)
+    rows = SampledRows(database, model.id, spec, model.head, sample.rows)
+    rows.skip_unencoded = True
+    return rows
 
 
 def spec_differences(

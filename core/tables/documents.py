@@ -97,7 +97,7 @@ class GateComparison(TypedDict):
     reason: NotRequired[
         Annotated[
             str,
-            Field(description="`first_version`, `too_few_rows`, `schema_changed`, `loss_changed` or `version_purged`."),
+            Field(description="`first_version`, `too_few_rows`, `schema_changed` or `version_purged`."),
         ]
     ]
 
@@ -116,7 +116,7 @@ class GateDocument(GateComparison):
     action: Literal["reject", "warn"]
     """What a failure leads to. Versions without new examples are never rejected."""
     confirmed: NotRequired[GateComparison]
-    """Comparison with the last version that a person accepted or a retrain confirmed, if that is not the champion."""
+    """Comparison with the last version that a person accepted or a retrain confirmed; it may be the champion."""
     segments: NotRequired[list[SegmentComparison]]
     """Comparisons with the champion for the values of the columns in `policy.segments`, the worst first."""
     batch: NotRequired[GateComparison]
@@ -141,6 +141,9 @@ class DriftMeasure(TypedDict):
     limit: Annotated[float, Field(description="PSI above which it counts as drifted: 0.2, or more with few rows.")]
     p_value: Annotated[float, Field(description="p-value of a chi-squared test. It does not decide.")]
     drifted: Annotated[bool, Field(description="Whether `psi` exceeds `limit`, with at least 200 rows on each side.")]
+    too_few_rows: Annotated[
+        bool, Field(description="Whether one side has fewer than 200 rows, so that drift cannot be detected.")
+    ]
     missing: Annotated[float, Field(description="Share of the window's rows in which the value is missing.")]
     unseen: Annotated[float, Field(description="Share of the window's rows whose category is unknown.")]
     bins: Annotated[list[DriftBin], Field(description="Histogram of the reference and of the window.")]
@@ -182,6 +185,25 @@ class DriftRows(TypedDict):
 
 
 @with_config(ConfigDict(use_attribute_docstrings=True))
+class SegmentDrift(TypedDict):
+    """Drift among the rows that have the same value of a column."""
+
+    column: str
+    value: str
+    """The value; `(missing)` and `(other)` for missing and unseen values."""
+    reference_rows: int
+    window_rows: int
+    drifted: bool
+    """Whether a column or the predictions have drifted within the segment."""
+    drifted_columns: list[str]
+    predictions_drifted: bool
+    worst: str | None
+    """Column with the largest PSI."""
+    psi: float
+    """Largest PSI of a column."""
+
+
+@with_config(ConfigDict(use_attribute_docstrings=True))
 class DriftDocument(TypedDict):
     """Recent examples compared with the examples of the last full training."""
 
@@ -199,6 +221,9 @@ class DriftDocument(TypedDict):
     """Number of columns with a smaller PSI that are not listed."""
     predictions: PredictionDrift | None
     """Null if the champion was made for other columns or classes than the model has now."""
+    segments: list[SegmentDrift]
+    """Drift among the rows with each value of the columns in `policy.segments`, the worst first. Values with fewer than
+    200 rows on either side are left out."""
 
 
 class DriftedNames(TypedDict):
@@ -302,6 +327,16 @@ class ComparisonDocument(TypedDict, total=False):
     ]
     took_over: Annotated[bool, Field(description="Whether later adaptations start from the retrained version.")]
     outcome: Annotated[str, Field(description="What happened to the retrained version, and why.")]
+
+
+class TensorDocument(TypedDict):
+    """An input or output of an encoder."""
+
+    name: str
+    type: Annotated[str, Field(description="Type as onnxruntime names it.", examples=["tensor(float)"])]
+    shape: Annotated[
+        list[int | str | None], Field(description="Sizes; a name or null for a size that may vary, such as the rows.")
+    ]
 
 
 class MlflowPlace(TypedDict, total=False):

@@ -1,10 +1,10 @@
-"""The tables of erasure requests, of their parts (one per model), of their events, and of receipts."""
+"""The tables of erasure requests, of their parts (one per model), and of receipts."""
 
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import JSON, ColumnElement, ForeignKey, Index, LargeBinary, String, text
+from sqlalchemy import JSON, Boolean, ColumnElement, ForeignKey, Index, LargeBinary, String, UniqueConstraint
 from sqlalchemy.ext.hybrid import hybrid_method
 from sqlalchemy.orm import Mapped, mapped_column
 
@@ -16,6 +16,8 @@ from core.tables.documents import JobError
 class ErasureState(StrEnum):
     """The state of an erasure, as a whole and in each model."""
 
+    UNMATCHED = "unmatched"
+    """No example was found under the person's identifiers. Somebody has to approve or refuse the request."""
     HELD = "held"
     """The person's examples are removed; nothing else happens until somebody approves or refuses the request."""
     RECEIVED = "received"
@@ -28,41 +30,48 @@ class ErasureState(StrEnum):
     COMPLETED = "completed"
     FAILED = "failed"
     REFUSED = "refused"
+    WITHDRAWN = "withdrawn"
+    """The person no longer wants the erasure."""
+    RESTRICTED = "restricted"
+    """Not an erasure, but a restriction of processing (GDPR Art. 18): the person's examples are removed until somebody
+    lifts it."""
+    LIFTED = "lifted"
+    """A restriction that has ended."""
 
 
 OPEN = (ErasureState.RECEIVED, ErasureState.ADAPTING, ErasureState.VERIFYING, ErasureState.PURGING, ErasureState.FAILED)
 """In progress or failed."""
-PENDING = (ErasureState.HELD, *OPEN)
-"""Neither completed nor refused."""
-OPEN_STATES = "state NOT IN ('completed', 'refused')"
+PENDING = (ErasureState.UNMATCHED, ErasureState.HELD, *OPEN)
+"""Neither completed, refused nor withdrawn."""
+UNENDED = (*PENDING, ErasureState.RESTRICTED)
+"""Open erasures, and restrictions that are in effect."""
+RESTRICTIONS = (ErasureState.RESTRICTED, ErasureState.LIFTED)
+"""The states of restrictions; all others are states of erasures."""
+WAITING = (ErasureState.HELD, ErasureState.RESTRICTED)
+"""The person's examples are removed, and may return."""
+UNDONE = (ErasureState.REFUSED, ErasureState.WITHDRAWN, ErasureState.LIFTED)
+"""Ended without an erasure: the person's examples are in force again."""
 
 
 class Erasure(Base):
-    """An erasure request."""
+    """An erasure request, or a restriction of processing (`RESTRICTIONS`)."""
 
     __tablename__ = "erasures"
     __table_args__ = (
-        # a second request for the same person is merged into the first
-        Index(
-            "uq_erasures_open",
-            "subject",
-            unique=True,
-            sqlite_where=text(OPEN_STATES),
-            postgresql_where=text(OPEN_STATES),
-        ),
         Index("ix_erasures_listed", "created_at", "id"),
+        Index("ix_erasures_received", "received_at", "id"),
     )
 
     id: Mapped[str] = mapped_column(String(36), primary_key=True)
-    subject: Mapped[bytes | None] = mapped_column(LargeBinary)
-    """Keyed hash of the subject; deleted once the erasure is completed or refused."""
     token: Mapped[str] = mapped_column(String(64))
-    """Another keyed hash, which is on receipts. Only holders of the secret can match it with a subject."""
+    """Keyed hash of the first identifier, which is on receipts."""
     reason: Mapped[str | None] = mapped_column(String(500))
-    """The reason given with the request; deleted with the subject."""
+    """The reason given with the request; deleted once the erasure is completed or refused."""
     requested_by: Mapped[str] = mapped_column(String(20))
     """Id of the key that filed the request."""
     request_id: Mapped[str | None] = mapped_column(String(64))
+    near_matches: Mapped[int] = mapped_column(default=0)
+    """Number of similar spellings under which there were examples when the request was filed last."""
     state: Mapped[ErasureState] = mapped_column(enum_column(ErasureState), default=ErasureState.RECEIVED)
     received_at: Mapped[datetime]
     due_at: Mapped[datetime]
@@ -75,6 +84,8 @@ class Erasure(Base):
     completed_at: Mapped[datetime | None]
     receipt: Mapped[int | None] = mapped_column(BigInteger)
     """Number of the receipt."""
+    repeats: Mapped[str | None] = mapped_column(String(36))
+    """Id of the erasure that this one repeats, after a restore from a backup."""
     created_at: Mapped[datetime] = mapped_column(default=now)
 
     @property
@@ -92,29 +103,20 @@ class Erasure(Base):
         return cls.state.in_(PENDING) & (cls.due_at < moment)
 
 
-class EventKind(StrEnum):
-    """Actions on an erasure."""
+class Identifier(Base):
+    """An identifier of the person whose erasure or restriction is requested. A second open request of the same kind for
+    it is merged into the first."""
 
-    FILED = "filed"
-    HELD = "held"
-    APPROVED = "approved"
-    REFUSED = "refused"
-    EXTENDED = "extended"
-    RETRIED = "retried"
+    __tablename__ = "erasure_subjects"
+    __table_args__ = (UniqueConstraint("subject", "restriction"),)
 
-
-class Event(Base):
-    """An action on an erasure, and who performed it. Rows are never changed."""
-
-    __tablename__ = "erasure_events"
-
-    id: Mapped[int] = mapped_column(BigInteger, primary_key=True)
-    # no foreign key: its check would lock the erasure before its models; jobs lock them in the opposite order
-    erasure_id: Mapped[str] = mapped_column(String(36), index=True)
-    kind: Mapped[EventKind] = mapped_column(enum_column(EventKind))
-    by: Mapped[str] = mapped_column(String(20))
-    """Id of the key."""
-    at: Mapped[datetime] = mapped_column(default=now)
+    erasure_id: Mapped[str] = mapped_column(ForeignKey(Erasure.id, ondelete="CASCADE"), primary_key=True)
+    token: Mapped[str] = mapped_column(String(64), primary_key=True, index=True)
+    """Keyed hash that is on receipts. Only holders of the secret can match it with an identifier."""
+    subject: Mapped[bytes | None] = mapped_column(LargeBinary)
+    """Keyed hash by which examples are found; deleted once the request has ended."""
+    restriction: Mapped[bool] = mapped_column(Boolean(create_constraint=False), default=False)
+    """Whether the request is a restriction of processing."""
 
 
 class Part(Base):
@@ -124,7 +126,7 @@ class Part(Base):
     __table_args__ = (Index("ix_erasure_parts_model_id", "model_id"),)
 
     erasure_id: Mapped[str] = mapped_column(ForeignKey(Erasure.id, ondelete="CASCADE"), primary_key=True)
-    # no foreign key: the model may be deleted in the meantime, which erases the person, too
+    # no foreign key: the model may be deleted in the meantime, which erases the person as well
     model_id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
     model: Mapped[str] = mapped_column(String(63))
     positions: Mapped[list[int]] = mapped_column(Json)
@@ -143,17 +145,24 @@ class Part(Base):
     version: Mapped[int | None]
     """Number of the first version without the person's examples that was promoted."""
     report: Mapped[dict[str, Any] | None]
-    """Method, certificate, audit, and what was deleted (`core/erasure/report.py`)."""
+    """Method, certificate, audit, and what was deleted (`core/erasure/receipt_content.py`)."""
 
 
 class Receipt(Base):
-    """A receipt, which contains the hash of the previous one."""
+    """A receipt: a signed statement, with the leaf of the register that contains its hash."""
 
     __tablename__ = "receipts"
 
     number: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
     erasure_id: Mapped[str] = mapped_column(String(36), index=True)
-    # not JSONB, which reformats numbers: the hash is of the text
-    body: Mapped[dict[str, Any]] = mapped_column(JSON)
+    leaf: Mapped[int] = mapped_column(BigInteger)
+    """Index of the leaf in the register."""
+    payload: Mapped[bytes] = mapped_column(LargeBinary)
+    """The in-toto statement, byte for byte as it was signed."""
     sha256: Mapped[str] = mapped_column(String(64))
+    """Hash of the payload."""
+    signature: Mapped[str] = mapped_column(String(100))
+    key_id: Mapped[str] = mapped_column(String(16))
+    head: Mapped[dict[str, Any]] = mapped_column(JSON)
+    """Signed head of the register that includes the leaf."""
     created_at: Mapped[datetime] = mapped_column(default=now)

@@ -10,6 +10,7 @@ from core.clock import now
 from core.database import Base, BigInteger, Json, enum_column
 from core.tables.documents import JobError
 from core.tables.models import Model
+from core.tracing import MAX_TRACEPARENT, traceparent
 
 
 class JobKind(StrEnum):
@@ -18,6 +19,10 @@ class JobKind(StrEnum):
     ADAPT = "adapt"
     RETRAIN = "retrain"
     ERASE = "erase"
+    REBUILD = "rebuild"
+    """Trains at the position of a purged version, and promotes the result."""
+    ANALYSE = "analyse"
+    """Computes an analysis; makes no version."""
 
 
 class JobState(StrEnum):
@@ -35,8 +40,10 @@ ENDED = (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
 
 def unique_in_state(state: JobState) -> Index:
     """At most one job of a model and kind in this state."""
-    where = text(f"state = '{state}'")
-    return Index(f"uq_jobs_{state}", "model_id", "kind", unique=True, sqlite_where=where, postgresql_where=where)
+    where, columns = text(f"state = '{state}'"), ["model_id", "kind"]
+    if state is JobState.QUEUED:
+        columns.append("unmerged")
+    return Index(f"uq_jobs_{state}", *columns, unique=True, sqlite_where=where, postgresql_where=where)
 
 
 class Job(Base):
@@ -65,6 +72,12 @@ class Job(Base):
     to_position: Mapped[int] = mapped_column(BigInteger)
     """The head when the job was enqueued; the worker uses the head when it starts the job."""
     version: Mapped[int | None]
+    target: Mapped[int | None]
+    """Number of the purged version that a job of the kind `rebuild` stands in for."""
+    unmerged: Mapped[str] = mapped_column(String(36), default="")
+    """The id of a job that is never merged with another queued one, an analysis; empty for all others."""
+    requested_by: Mapped[str | None] = mapped_column(String(20))
+    """Id of the key that requested a rebuild."""
     cancel_requested: Mapped[bool] = mapped_column(default=False)
     """Whether a running job was asked to stop."""
     due_at: Mapped[datetime | None]
@@ -78,6 +91,8 @@ class Job(Base):
     """When another worker may take over a running job, unless its owner extends the lease."""
     request_id: Mapped[str | None] = mapped_column(String(64))
     """Id of the request that caused the job; it is in the logs of both."""
+    traceparent: Mapped[str | None] = mapped_column(String(MAX_TRACEPARENT), default=traceparent)
+    """Span of the request that caused the job, if traces are on."""
     created_at: Mapped[datetime] = mapped_column(default=now)
     started_at: Mapped[datetime | None]
     finished_at: Mapped[datetime | None]

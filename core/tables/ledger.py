@@ -11,7 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Boolean, ForeignKey, Index, LargeBinary, String, text
+from sqlalchemy import Boolean, ForeignKey, Index, LargeBinary, String, Text, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from core.clock import now
@@ -42,7 +42,8 @@ class ChangeKind(StrEnum):
     LABELLED = "labelled"
     """The labels of examples arrived that had been stored without one."""
     QUARANTINED = "quarantined"
-    """Taken out of force because the version that learnt them was rejected."""
+    """Taken out of force because the version that learnt them was rejected, or never in force because they are about
+    people whose data was erased."""
 
 
 class Change(Base):
@@ -119,6 +120,13 @@ class Example(Base):
             sqlite_where=text("removed IS NOT NULL"),
             postgresql_where=text("removed IS NOT NULL"),
         ),
+        Index(
+            "ix_examples_unseen",
+            "model_id",
+            "position",
+            sqlite_where=text("unseen IS NOT NULL"),
+            postgresql_where=text("unseen IS NOT NULL"),
+        ),
         # rows are stored in the order of their positions, without a second copy of the key
         {"sqlite_with_rowid": False},
     )
@@ -142,13 +150,44 @@ class Example(Base):
     source: Mapped[str | None] = mapped_column(String(200))
     """The load, file or system that it came from, as the caller names it."""
     quarantine: Mapped[int | None]
-    """Number of the rejected version that learnt it; it is out of force until a person decides."""
+    """Number of the rejected version that learnt it, or `RETURNED`; it is out of force until a person decides."""
     x: Mapped[bytes] = mapped_column(LargeBinary)
-    """The input: float32, or uint8 for images of bytes, little-endian."""
+    """The input: float32, or uint8 for images of bytes, little-endian; texts in UTF-8, followed by a zero byte."""
+    unseen: Mapped[str | None] = mapped_column(Text)
+    """Texts of unseen category values (`core/ledger/unseen_categories.py`)."""
 
 
+RETURNED = 0
+"""Quarantine of examples about people whose data was erased. No version has this number."""
 HAS_CONTENT = text("length(examples.x) > 0")
 """Of some removed examples, only the position is left."""
+
+
+class Encoding(Base):
+    """The features that the frozen encoder of a model computes for an example (`core/ledger/encodings.py`).
+
+    It is deleted with the content of its example.
+    """
+
+    __tablename__ = "encodings"
+    __table_args__ = (
+        Index(
+            "ix_encodings_failed",
+            "model_id",
+            "position",
+            sqlite_where=text("length(data) = 0"),
+            postgresql_where=text("length(data) = 0"),
+        ),
+        {"sqlite_with_rowid": False},
+    )
+
+    # no foreign key, as for examples
+    model_id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
+    encoder: Mapped[str] = mapped_column(String(32), primary_key=True)
+    """Identifies the encoder: a model may have had several."""
+    position: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    data: Mapped[bytes] = mapped_column(LargeBinary)
+    """The features; empty if the encoder failed for this example."""
 
 
 class HoldoutSample(Base):
@@ -214,12 +253,13 @@ class PendingExample(Base):
     layout_position: Mapped[int] = mapped_column(BigInteger)
     """Where the input or the target had changed last when it was stored."""
     x: Mapped[bytes] = mapped_column(LargeBinary)
+    unseen: Mapped[str | None] = mapped_column(Text)
     version: Mapped[int | None]
     """Number of the champion that predicted it when it arrived."""
     mean: Mapped[bytes | None] = mapped_column(LargeBinary)
     """The champion's prediction: float64, as many as the model has outputs."""
     challenger: Mapped[int | None]
-    """Number of the policy's challenger, if it predicted the example, too."""
+    """Number of the policy's challenger, if it predicted the example as well."""
     challenger_mean: Mapped[bytes | None] = mapped_column(LargeBinary)
     restricted: Mapped[bool] = mapped_column(Boolean(create_constraint=False), default=False)
     """Whether an open erasure request covers it: nobody may read or label it."""

@@ -19,7 +19,7 @@ else:
 PolicyDocument = NewType("PolicyDocument", dict[str, object])
 """The JSON of a policy, which `core.models.policy` reads and writes."""
 TrainingDocument = NewType("TrainingDocument", dict[str, object])
-"""The JSON of training options, which `core.models.training` reads and writes."""
+"""The JSON of training options, which `core.models.training_options` reads and writes."""
 
 
 class Model(Base):
@@ -35,6 +35,8 @@ class Model(Base):
     """The spec at creation. Later changes are in the ledger."""
     training: Mapped[TrainingDocument] = mapped_column(Json)
     policy: Mapped[PolicyDocument] = mapped_column(Json)
+    created_by: Mapped[str | None] = mapped_column(String(20))
+    """Id of the key that created the model; its quota counts it."""
     head: Mapped[int] = mapped_column(BigInteger, default=0)
     """The last position of the ledger."""
     layout_position: Mapped[int] = mapped_column(BigInteger, default=0)
@@ -43,19 +45,23 @@ class Model(Base):
     holdout_count: Mapped[int] = mapped_column(BigInteger, default=0)
     removed_count: Mapped[int] = mapped_column(BigInteger, default=0)
     expired_position: Mapped[int] = mapped_column(BigInteger, default=0)
-    """Position up to which all examples have expired and were removed (`core/lifecycle/retention.py`)."""
+    """Position up to which all examples have expired and were removed (`core/lifecycle/example_retention.py`)."""
+    pruned_version: Mapped[int] = mapped_column(default=0, server_default="0")
+    """Number of the newest version when old versions were last purged (`core/lifecycle/version_retention.py`)."""
     champion: Mapped[int | None]
     """Number of the version that serves predictions."""
     tip: Mapped[int | None]
     """Number of the version that the next adaptation starts from: the champion, unless promotion is manual."""
     confirmed: Mapped[int | None]
-    """Number of the last version that a person accepted or a retrain confirmed: the gate compares with it, too."""
+    """Number of the last version that a person accepted or a retrain confirmed: the gate compares with it as well."""
     scored_position: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
     """The position up to which examples were scored before the model learnt them."""
     covered_position: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
     """The position up to which the tip needs no adaptation, although it is older: all later changes cancel out."""
     accepted_position: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
     """The head when a person last accepted a batch: the version that covers it becomes `confirmed`."""
+    accepted_by: Mapped[str | None] = mapped_column(String(20))
+    """Id of the key that accepted it: the version that covers it is promoted in this person's name."""
     quarantined_count: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
     pending_count: Mapped[int] = mapped_column(BigInteger, default=0, server_default="0")
     """Number of examples without a label, except those that an erasure request restricts."""

@@ -16,7 +16,8 @@ from core.tables.models import Model
 class QualityWindow(Base):
     """Predictions of the champion and of the frozen first version for the examples of one hour and one job.
 
-    Windows of days and weeks are merged from these.
+    Windows of days and weeks are merged from these. If a job brings examples of many hours, its windows are days or
+    weeks.
     """
 
     __tablename__ = "quality_windows"
@@ -29,10 +30,14 @@ class QualityWindow(Base):
     model_id: Mapped[int] = mapped_column(ForeignKey(Model.id, ondelete="CASCADE"))
     job_id: Mapped[str | None] = mapped_column(String(36))
     start: Mapped[datetime]
-    """The hour, by event time where the examples have one."""
+    """The beginning of the window, by event time where the examples have one."""
     first_position: Mapped[int] = mapped_column(BigInteger)
     last_position: Mapped[int] = mapped_column(BigInteger)
     rows: Mapped[int]
+    weight: Mapped[float]
+    """Sum of the rows' weights."""
+    heaviest: Mapped[float]
+    """The largest share of one subject in this sum: rounded metrics must hide a person with all of their rows."""
     champion: Mapped[int]
     """Number of the version that scored."""
     frozen: Mapped[int | None]
@@ -40,8 +45,6 @@ class QualityWindow(Base):
     challenger: Mapped[int | None]
     metrics: Mapped[dict[str, dict[str, float]]] = mapped_column(Json)
     """By contestant (champion, frozen, baseline, challenger): metrics and their standard errors."""
-    segments: Mapped[dict[str, dict[str, float]] | None] = mapped_column(Json)
-    """By segment: the champion's metrics."""
     scores: Mapped[bytes | None] = mapped_column(LargeBinary)
     """The predictions row by row; deleted with the version that made them."""
     alarm: Mapped[bool] = mapped_column(Boolean(create_constraint=False))

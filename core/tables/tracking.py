@@ -18,6 +18,8 @@ class TrackingEventKind(StrEnum):
     """A job ended, perhaps with a version or a comparison."""
     ALIASES = "aliases"
     """Another version became the champion."""
+    PURGED = "purged"
+    """The policy's retention deleted the weights of versions."""
     DELETED = "deleted"
     """The model was deleted."""
 
@@ -34,7 +36,7 @@ class TrackingEvent(Base):
     id: Mapped[int] = mapped_column(BigInteger, primary_key=True)
     kind: Mapped[TrackingEventKind] = mapped_column(enum_column(TrackingEventKind))
     model_id: Mapped[int]
-    """No foreign key: the deletion of a model is published, too."""
+    """No foreign key: the deletion of a model is published as well."""
     model: Mapped[str] = mapped_column(String(63))
     job_id: Mapped[str | None] = mapped_column(String(36))
     attempts: Mapped[int] = mapped_column(default=0)

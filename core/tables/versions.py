@@ -4,6 +4,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from sqlalchemy import ForeignKey, LargeBinary, String
+from sqlalchemy.engine.default import DefaultExecutionContext
 from sqlalchemy.orm import Mapped, mapped_column
 
 from core.clock import now
@@ -42,6 +43,11 @@ FIRST = 1
 """Number of the frozen version, with which later ones are compared: the model without any updates."""
 
 
+def same_as_position(context: DefaultExecutionContext) -> int:
+    """The default of `removals_position`."""
+    return int(context.get_current_parameters()["position"])  # type: ignore[no-untyped-call]
+
+
 class Version(Base):
     """A model state and its metrics. The state itself is a file in the store."""
 
@@ -52,6 +58,8 @@ class Version(Base):
     kind: Mapped[VersionKind] = mapped_column(enum_column(VersionKind))
     parent: Mapped[int | None]
     position: Mapped[int] = mapped_column(BigInteger)
+    removals_position: Mapped[int] = mapped_column(BigInteger, default=same_as_position)
+    """Position up to which removals are reflected: `position`, or a later one in a version that was rebuilt."""
     state: Mapped[VersionState] = mapped_column(enum_column(VersionState))
     method: Mapped[str] = mapped_column(String(20))
     memory: Mapped[MemoryDocument] = mapped_column(Json)
@@ -66,7 +74,10 @@ class Version(Base):
     """The comparison with the champion and with the last confirmed version that decided whether it was promoted."""
     cost: Mapped[CostDocument] = mapped_column(Json)
     sha256: Mapped[str] = mapped_column(String(64))
-    """Hash of the file; deleted when the version is purged for an erasure, because it would confirm a guess."""
+    """Hash of the file; deleted when the version is purged for an erasure, because it would confirm a guess. If the
+    policy's retention purged the version, the hash and the metrics stay."""
+    salt: Mapped[bytes | None] = mapped_column(LargeBinary)
+    """Salt of the commitment by which receipts name the version; deleted with the hash."""
     file: Mapped[str] = mapped_column(String(500))
     """Path in the store."""
     mlflow: Mapped[MlflowPlace | None] = mapped_column(Json)
@@ -114,5 +125,5 @@ class ImportedWeights(Base):
 
     model_id: Mapped[int] = mapped_column(ForeignKey(Model.id, ondelete="CASCADE"), primary_key=True)
     content: Mapped[bytes] = mapped_column(LargeBinary)
-    """Encoded by `core/versions/imports.py`."""
+    """Encoded by `core/versions/imported_weights.py`."""
     created_at: Mapped[datetime] = mapped_column(default=now)

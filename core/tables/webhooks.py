@@ -27,6 +27,8 @@ class WebhookEvent(StrEnum):
     """The distribution of a column or of the predictions has changed since the last full training."""
     ERASURE_COMPLETED = "erasure.completed"
     ERASURE_DUE_SOON = "erasure.due_soon"
+    SUBJECT_RETURNED = "subject.returned"
+    """Examples arrived about a person whose data was erased."""
 
 
 PING = "ping"

@@ -15,7 +15,7 @@ from core.tables.models import Model
 from core.tables.versions import Version
 from core.tracking.gateway import MODEL_ID, Gateway, is_unavailable, none_if_missing
 from core.tracking.lineage import Lineage
-from core.tracking.runs import CHARTS_FOLDER
+from core.tracking.runs import CHARTS_FOLDER, is_run_of
 
 SUFFIX = ".safetensors"
 """Suffix of all files that contain weights."""
@@ -31,9 +31,10 @@ def delete(gateway: Gateway, model: Model, number: int) -> Counter[str]:
 
 def delete_lost(gateway: Gateway, lineage: Lineage) -> Counter[str]:
     """Delete the weights of all runs whose versions the database does not contain, as `delete` does."""
-    gone, known = Counter[str](), {version.job_id for version in lineage.versions}
+    gone, known = Counter[str](), {version.job_id: version for version in lineage.versions}
     for experiment, run in list(runs(gateway, lineage.model, "LIKE '%'")):
-        if run.data.tags.get("amend.job") not in known:
+        version = known.get(run.data.tags.get("amend.job"))
+        if version is None or not is_run_of(run, version):
             gone.update(delete_of_run(gateway, lineage.model, experiment, run))
     return gone
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from markupsafe import Markup
 
-from core.charts import Axis, Point, Series, curve, line_chart, matrix_chart
+from core.charts import Axis, Bar, Point, Series, bar_chart, curve, line_chart, matrix_chart
 from core.kprior.model.spec import Target, values_of
 from core.tables.documents import ReliabilityBin
 from core.tables.versions import Version, VersionKind
@@ -53,6 +53,9 @@ def of_predictions(version: Version, target: Target) -> dict[str, str]:
     evaluation, drawn = version.evaluation or {}, {}
     if evaluation.get("reliability"):
         drawn["reliability.svg"] = draw_reliability(version, evaluation["reliability"], target["kind"])
+    if target["kind"] == "labels" and (bars := label_bars(version, target)):
+        title = f"Version {version.number}: average precision of each label (rounded)"
+        drawn["labels.svg"] = bar_chart(bars, Axis(maximum=1.0), title=title)
     if evaluation.get("coverage"):
         drawn["coverage.svg"] = draw_reliability(version, evaluation["coverage"], target["kind"])
     if found := evaluation.get("curve"):
@@ -69,6 +72,17 @@ def of_predictions(version: Version, target: Target) -> dict[str, str]:
         )
         drawn["confusion.svg"] = matrix_chart(counts, names, ("predicted", "true"), title=title, role=role_of(version))
     return drawn
+
+
+def label_bars(version: Version, target: Target) -> list[Bar]:
+    """The average precision of each label on the holdout, with two standard errors."""
+    metrics, bars = coarse(version.metrics), []
+    for value in values_of(target):
+        found, error = (metrics.get(f"{value}/average_precision{end}") for end in ("", "_se"))
+        if found is not None:
+            ends = (None, None) if error is None else (max(0.0, found - 2 * error), min(1.0, found + 2 * error))
+            bars.append(Bar(str(value), found, role_of(version), *ends))
+    return bars
 
 
 def draw_history(
@@ -135,6 +149,7 @@ def draw_reliability(version: Version, bins: Sequence[ReliabilityBin], kind: str
     """How often predictions of a given confidence are right; for numbers, how often they are within an interval."""
     words = {
         "binary": ("predicted probability of 1", "fraction of 1"),
+        "labels": ("predicted probability of a label", "fraction with the label"),
         "number": ("level of the interval", "fraction within"),
     }
     largest = max(b["count"] for b in bins)

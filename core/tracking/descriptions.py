@@ -47,7 +47,7 @@ def figures_of(lineage: Lineage, comparison: Comparison) -> ComparisonSummary:
     # a share that is rounded to 0 may be anything below half a step
     share = disagreement or 2 / max(1, figures.get("rows") or 1)
     return ComparisonSummary(
-        classifies=lineage.spec["target"]["kind"] in ("binary", "classes"),
+        classifies=lineage.spec["target"]["kind"] in ("binary", "classes", "labels"),
         disagreement=disagreement,
         agreement=max(0.0, 1 - share),
         metric=metric,

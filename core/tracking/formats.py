@@ -2,9 +2,10 @@
 
 import hashlib
 import json
-from typing import Any, TypeGuard
+from collections.abc import Mapping
+from typing import Any, TypeGuard, cast
 
-from core.kprior.model.spec import Input, SpecPart, Target
+from core.kprior.model.spec import FrozenEncoder, Input, SpecPart, Target
 
 SMALLEST_PERCENTAGE = 0.0001
 """Percentages below this are shown as less than it."""
@@ -13,6 +14,8 @@ SMALLEST_PERCENTAGE = 0.0001
 def describe_target(described: Target) -> str:
     if described["kind"] == "classes":
         return f"one of {len(described['values'])} classes"
+    if described["kind"] == "labels":
+        return f"any of {len(described['values'])} {plural('label', len(described['values']))}"
     return {"binary": "a binary target", "number": "a number", "count": "a count"}[described["kind"]]
 
 
@@ -21,6 +24,8 @@ def describe_input(described: Input) -> str:
         return f"vectors of {described['dim']} {plural('number', described['dim'])}"
     if described["kind"] == "image":
         return f"images of {' x '.join(map(str, described['shape']))}"
+    if described["kind"] == "text":
+        return "texts"
     return f"a table with {len(described['columns'])} {plural('column', len(described['columns']))}"
 
 
@@ -32,6 +37,8 @@ def describe_part(described: SpecPart) -> str:
     'kernel rbf, features 200'
     >>> describe_part({"kind": "l2", "delta": 5.0, "penalize_bias": False})
     'l2, delta 5.0, penalize_bias false'
+    >>> describe_part({"kind": "linear", "encoder": {"kind": "hashing", "features": 64}})
+    'linear, encoder hashing (64 features)'
     """
     options = {name: value for name, value in described.items() if name != "kind" and value is not None}
     if "toward" in options:
@@ -39,11 +46,26 @@ def describe_part(described: SpecPart) -> str:
         weights = json.dumps(options["toward"])
         digest = hashlib.sha256(weights.encode()).hexdigest()[:12]
         options["toward"] = f"{weights.count(',') + 1} weights (sha256 {digest})"
+    if "encoder" in options:
+        options["encoder"] = describe_encoder(cast(FrozenEncoder, options["encoder"]))
     kind = described["kind"]
     named = f"{kind} {options.pop(kind)}" if kind in options else kind
     # booleans as the API writes them
     written = {name: str(value).lower() if isinstance(value, bool) else value for name, value in options.items()}
     return ", ".join([named, *(f"{name} {value}" for name, value in written.items())])
+
+
+def describe_encoder(encoder: FrozenEncoder) -> str:
+    """
+    >>> describe_encoder({"kind": "onnx", "digest": "sha256:9f86d081884c7d65", "features": 8, "trained_on": "examples"})
+    'onnx sha256:9f86d081884c (8 features, trained on examples)'
+    """
+    fields = cast(Mapping[str, object], encoder)
+    named = [fields["kind"], fields.get("name"), str(fields.get("digest", ""))[: len("sha256:") + 12]]
+    about = [f"{fields.get('features')} features"]
+    if origin := fields.get("trained_on"):
+        about.append("trained on examples" if origin == "examples" else "trained on other data")
+    return f"{' '.join(str(part) for part in named if part)} ({', '.join(about)})"
 
 
 def number(value: Any) -> TypeGuard[float]:

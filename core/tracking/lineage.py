@@ -12,12 +12,13 @@ from sqlalchemy.orm import Session
 from core.database import Database
 from core.jobs.queries import retrain_ids
 from core.kprior.model.spec import Spec
-from core.ledger.specs import spec_at
+from core.ledger.spec_history import spec_at
 from core.models.policy import policy_of
 from core.quality.queries import outline_windows
 from core.tables.models import Model
 from core.tables.quality import QualityWindow
 from core.tables.versions import Comparison, Version, VersionKind, VersionState
+from core.versions.privacy_rounding import significant
 from core.versions.queries import comparisons_of, outline_of, versions_of
 
 CostName = Literal["seconds", "backward_passes"]
@@ -55,9 +56,9 @@ class Lineage:
             return cls(model, versions, comparisons, retrains, spec, outline_windows(session, model_id))
 
     @classmethod
-    def outline(cls, session: Session, model: Model) -> Lineage:
-        """The current lineage, with the outlines of versions."""
-        versions, comparisons = outline_of(session, model.id), comparisons_of(session, model.id)
+    def outline(cls, session: Session, model: Model, metrics: bool = True) -> Lineage:
+        """The current lineage, with the outlines of versions, with or without their metrics."""
+        versions, comparisons = outline_of(session, model.id, metrics), comparisons_of(session, model.id)
         spec = spec_at(session, model.id, model.spec, model.head)
         return cls(model, versions, comparisons, retrain_ids(session, model.id), spec)
 
@@ -103,13 +104,19 @@ class Lineage:
         before = [t for t in self.trained if t.number <= version.number]
         return before[-1] if before else None
 
+    @staticmethod
+    def cost_of(version: Version, what: CostName) -> float:
+        """The cost of a version. Counts are rounded: exact ones depend on every example, and MLflow keeps them."""
+        cost = float(version.cost[what])
+        return cost if what == "seconds" else significant(cost, 1)
+
     def total_cost(self, what: CostName) -> float:
         """The total cost of the versions in service, for example in seconds."""
-        return float(sum(v.cost[what] for v in self.line))
+        return sum(self.cost_of(v, what) for v in self.line)
 
     def retrain_cost(self, what: CostName) -> float:
         """The estimated total cost if each of them had been a full retrain."""
-        return float(sum(t.cost[what] for v in self.line if (t := self.retrain_of(v)) is not None))
+        return sum(self.cost_of(t, what) for v in self.line if (t := self.retrain_of(v)) is not None)
 
     @cached_property
     def saving(self) -> tuple[float, float] | None:
@@ -156,7 +163,7 @@ def main_metric(metrics: Mapping[str, float], wanted: str | None = None) -> str 
     """The metric to show first: the policy's `headline`, or the most informative one.
 
     Accuracy for classes, but average precision if one of two classes is rare: then predicting the other class is
-    accurate, too. RMSE for numbers.
+    accurate as well. Average precision also for targets of several labels, and RMSE for numbers.
 
     >>> main_metric({"accuracy": 0.997, "average_precision": 0.62, "baseline_average_precision": 0.003})
     'average_precision'
@@ -165,5 +172,6 @@ def main_metric(metrics: Mapping[str, float], wanted: str | None = None) -> str 
     """
     positive = metrics.get("baseline_average_precision")
     rare = positive is not None and min(positive, 1 - positive) < RARE
-    names = (wanted, "average_precision" if rare else None, "accuracy", "rmse", "loss")
+    labels = any("/" in name for name in metrics)  # metrics of single labels
+    names = (wanted, "average_precision" if rare or labels else None, "accuracy", "rmse", "loss")
     return next((name for name in names if name and isinstance(metrics.get(name), (int, float))), None)

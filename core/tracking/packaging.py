@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import mlflow
+import torch
 from mlflow.models import Model as Described
 from mlflow.models import ModelSignature
 from mlflow.types import ColSpec, DataType, Schema
@@ -19,19 +20,27 @@ from mlflow.types.schema import AnyType
 from safetensors.torch import save_file
 
 import core
+from core.inference.frozen_encoders import PLUGINS
 from core.kprior import State
 from core.kprior.model.architectures import ENTRY_POINTS
-from core.kprior.model.spec import Spec, gives_scores
+from core.kprior.model.spec import Spec, frozen_encoder, gives_scores
 
 FOLDERS = ("kprior/model", "inference")
 """The folders of core that prediction needs. They use relative imports, so that a copy is a package as well."""
 PACKAGES = ("torch", "numpy", "pandas", "safetensors", "mlflow")
 
 
-def package(folder: Path, state: State, described: Described, threshold: float = 0.5) -> Path:
-    """Write an MLflow model to a new folder below the given one; returns its path."""
+def package(
+    folder: Path, described: Described, state: State, threshold: float = 0.5, encoder_file: bytes | None = None
+) -> Path:
+    """Write an MLflow model to a new folder below the given one; returns its path.
+
+    `encoder_file` is the file of the model's ONNX encoder, if it has one.
+    """
     made, code, weights = folder / "model", folder / "code", folder / "predictor.safetensors"
-    tensors = {"w": state.w} | {f"encoder.{k}": v for k, v in state.predictor.encoder.state_dict().items()}
+    tensors = {"w": state.w} | state.predictor.constants()
+    if encoder_file is not None:
+        tensors["onnx"] = torch.frombuffer(bytearray(encoder_file), dtype=torch.uint8)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     about = {"spec": state.predictor.spec, "threshold": threshold}
     save_file(tensors, weights, metadata={"amend": json.dumps(about, sort_keys=True)})
@@ -82,10 +91,22 @@ def requirements(spec: Spec) -> list[str]:
     """The requirements for loading the model: the releases that are installed here."""
     found = [f"{name}=={version(name).split('+')[0]}" for name in PACKAGES]
     architecture = spec["architecture"]
+    encoder = frozen_encoder(spec)
+    if encoder is not None and encoder["kind"] == "hashing":
+        found.append(f"scikit-learn=={version('scikit-learn')}")
+    if encoder is not None and encoder["kind"] == "onnx":
+        found.append(f"onnxruntime=={version('onnxruntime')}")
+    if encoder is not None and encoder["kind"] == "plugin":
+        found += packages_of(PLUGINS, encoder["name"])
     if architecture["kind"] == "plugin":
-        for point in entry_points(group=ENTRY_POINTS, name=architecture["name"]):
-            found += [f"{point.dist.name}=={point.dist.version}"] if point.dist else []
+        found += packages_of(ENTRY_POINTS, architecture["name"])
     return found
+
+
+def packages_of(group: str, name: str) -> list[str]:
+    """The installed packages that provide an entry point."""
+    points = entry_points(group=group, name=name)
+    return [f"{point.dist.name}=={point.dist.version}" for point in points if point.dist]
 
 
 def signature(spec: Spec) -> ModelSignature:
@@ -97,6 +118,7 @@ def signature(spec: Spec) -> ModelSignature:
     outputs: dict[str, dict[str, Any]] = {
         "binary": {"mean": number, "class": whole},
         "classes": {"class": open_, "probabilities": open_},
+        "labels": {"labels": open_, "probabilities": open_},
     }
     given = outputs.get(spec["target"]["kind"], {"mean": number})
     if gives_scores(spec):

@@ -15,21 +15,23 @@ import httpx
 import structlog
 from sqlalchemy import delete, update
 
-from core import mutex
+from core import mutex, tracing
 from core.clock import monotonic, now
 from core.database import Database
 from core.errors import Unavailable
-from core.tables.tracking import TrackingEvent
-from core.tracking.queries import next_event
+from core.tables.tracking import TrackingEvent, TrackingEventKind
+from core.tracking.queries import find_traceparent, next_event
 from core.versions.store import Store
 
 if TYPE_CHECKING:
-    from core.tracking.handlers import EventHandler
+    from core.tracking.event_handlers import EventHandler
 
 USER = "amend"
 """Our user name at an MLflow that `amend up` or docker-compose.yml starts."""
 MUTEX = "tracking"
 MUTEX_SECONDS = 60.0
+PURGE_MUTEX = "tracking_purge"
+"""Held by a purge that waits or works. Publishers let it go first: a receipt must not wait for their backlog."""
 MAX_ATTEMPTS = 15
 FIRST_RETRY_SECONDS = 5.0
 """Delay before a rejected event is retried; doubled each time, so that the last attempt is a day later."""
@@ -68,31 +70,41 @@ class MutexKeeper:
 
 
 def publish(
-    database: Database, store: Store, url: str, owner: str, seconds: float = math.inf, model: str | None = None
+    database: Database,
+    store: Store,
+    url: str,
+    owner: str,
+    seconds: float = math.inf,
+    model: str | None = None,
+    job: str | None = None,
 ) -> int:
-    """Publish all events in order, or as many as possible in some seconds; returns how many.
+    """Publish all events, deletions of models first, or as many as possible in some seconds; returns how many.
 
-    Does nothing while another process publishes. With the name of a model, only its events are published, for callers
-    that cannot wait for those of other models.
+    Does nothing while another process publishes, and stops when a purge waits. With the name of a model, only its
+    events are published, and with the id of a job only that job's, for callers that cannot wait for the others.
     Raises Unavailable if MLflow does not respond; unpublished events are kept.
     """
-    if event_after(database, 0, model) is None:
+    if event_after(database, 0, model, job) is None:
         return 0
-    hold, published, last = MutexKeeper(database, owner), 0, 0
+    hold, published = MutexKeeper(database, owner), 0
     try:
         hold()
         require(url)
         os.environ.update(ENVIRONMENT)
-        from core.tracking.handlers import EventHandler
+        from core.tracking.event_handlers import EventHandler
 
         handler, end = EventHandler(database, store, url, hold), monotonic() + seconds
-        while monotonic() < end and (event := event_after(database, last, model)) is not None:
-            last = event.id
-            if now() >= event.attempted_at + timedelta(
-                seconds=FIRST_RETRY_SECONDS * 2**event.attempts if event.attempts else 0
-            ):
-                hold(at_once=True)
-                published += publish_event(database, handler, event, url)
+        for deletions in (True, False):  # an erasure may wait for the deletion of a model
+            last = 0
+            while monotonic() < end and (event := event_after(database, last, model, job, deletions)) is not None:
+                last = event.id
+                if job is None and mutex.is_held(database, PURGE_MUTEX):
+                    return published
+                if is_due(event):
+                    hold(at_once=True)
+                    parent = find_traceparent(database, event.job_id) if tracing.enabled() else None
+                    with tracing.span("publish to MLflow", parent, model=event.model, kind=event.kind.value):
+                        published += publish_event(database, handler, event, url)
     except MutexLost:
         return published
     finally:
@@ -100,10 +112,18 @@ def publish(
     return published
 
 
-def event_after(database: Database, last: int, model: str | None) -> TrackingEvent | None:
+def event_after(
+    database: Database, last: int, model: str | None, job: str | None, deletions: bool = False
+) -> TrackingEvent | None:
     """The next event after an id."""
     with database.read() as session:
-        return next_event(session, last, model)
+        return next_event(session, last, model, job, deletions)
+
+
+def is_due(event: TrackingEvent) -> bool:
+    """Whether an event is to be published now: at once, or some time after MLflow rejected it."""
+    doublings = min(event.attempts, MAX_ATTEMPTS - 1)
+    return not event.attempts or now() >= event.attempted_at + timedelta(seconds=FIRST_RETRY_SECONDS * 2**doublings)
 
 
 def require(url: str) -> None:
@@ -150,7 +170,10 @@ def publish_event(database: Database, handler: EventHandler, event: TrackingEven
 
 
 def record_rejection(database: Database, event: TrackingEvent, error: Exception) -> None:
-    """Record that MLflow rejected an event; drop it after the last attempt."""
+    """Record that MLflow rejected an event; drop it after the last attempt.
+
+    A deletion is never dropped: receipts of erasures say that nothing of the model is left in MLflow.
+    """
     from mlflow.exceptions import MlflowException
 
     # texts of other exceptions may contain data
@@ -158,7 +181,7 @@ def record_rejection(database: Database, event: TrackingEvent, error: Exception)
     described = f"{type(error).__name__}: {text}".removesuffix(": ")[:MAX_ERROR_LENGTH]
     about = {"event_id": event.id, "kind": event.kind.value, "model": event.model, "job": event.job_id}
     with database.write() as session:
-        if event.attempts + 1 >= MAX_ATTEMPTS:
+        if event.attempts + 1 >= MAX_ATTEMPTS and event.kind is not TrackingEventKind.DELETED:
             session.execute(delete(TrackingEvent).where(TrackingEvent.id == event.id))
             log.warning("tracking_event_dropped", **about, error=described, exc_info=error)
             return

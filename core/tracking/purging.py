@@ -3,17 +3,23 @@
 As in `publisher`, MLflow is imported only when there is something to do.
 """
 
+from __future__ import annotations
+
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from core import clock, mutex
 from core.database import Database
 from core.errors import AmendError, NotFound, Unavailable
 from core.tables.versions import Version, VersionState
 from core.tracking.lineage import Lineage
-from core.tracking.publisher import ENVIRONMENT, MUTEX, MutexKeeper, MutexLost, require
+from core.tracking.publisher import ENVIRONMENT, MUTEX, PURGE_MUTEX, MutexKeeper, MutexLost, require
+
+if TYPE_CHECKING:
+    from core.tracking.gateway import Gateway
 
 MUTEX_WAIT_SECONDS = 120.0
 """How long a purge waits for another process that is publishing."""
@@ -46,8 +52,9 @@ def purge(
 
 @contextmanager
 def without_publishers(database: Database, owner: str) -> Iterator[MutexKeeper]:
-    """Keep publishers away. Raises Unavailable if one does not finish in time."""
+    """Keep publishers away: one that is at work stops after its event. Raises Unavailable if it does not in time."""
     hold, end = MutexKeeper(database, owner), clock.monotonic() + MUTEX_WAIT_SECONDS
+    mutex.acquire(database, PURGE_MUTEX, owner, 2 * MUTEX_WAIT_SECONDS)  # if another purge holds it, so much the better
     busy = Unavailable("mlflow_busy", "Another MLflow synchronisation is in progress; try again later.")
     try:
         while True:
@@ -63,6 +70,7 @@ def without_publishers(database: Database, owner: str) -> Iterator[MutexKeeper]:
         raise busy from None
     finally:
         mutex.release(database, MUTEX, owner)
+        mutex.release(database, PURGE_MUTEX, owner)
 
 
 def delete_weights(
@@ -77,16 +85,13 @@ def delete_weights(
     """Delete the weights of versions, and count in `gone` what there was."""
     require(url)
     os.environ.update(ENVIRONMENT)
-    from core.tracking import artifacts, gateway, registry
+    from core.tracking import artifacts, gateway, registered_model
 
     try:
         mlflow = gateway.Gateway(url, hold)
         # first, so that loading by an alias always works, even if somebody deleted a version by hand
-        gateway.none_if_missing(registry.set_aliases, mlflow, lineage)
-        for version in versions:
-            gone.update(artifacts.delete(mlflow, lineage.model, version.number))
-            gone.update(artifacts.delete_noted(mlflow, lineage.model, version))
-            forget_registration(database, version)
+        gateway.none_if_missing(registered_model.set_aliases, mlflow, lineage)
+        gone.update(delete_versions(database, mlflow, lineage, versions))
         if lost:
             gone.update(artifacts.delete_lost(mlflow, lineage))
     except (AmendError, MutexLost):
@@ -97,6 +102,18 @@ def delete_weights(
             raise Unavailable("mlflow_unavailable", message) from error
         require(url)
         raise
+
+
+def delete_versions(database: Database, mlflow: Gateway, lineage: Lineage, versions: Sequence[Version]) -> Counter[str]:
+    """Delete the weights of versions and verify that they are gone; returns how much there was, by kind."""
+    from core.tracking import artifacts
+
+    gone = Counter[str]()
+    for version in versions:
+        gone.update(artifacts.delete(mlflow, lineage.model, version.number))
+        gone.update(artifacts.delete_noted(mlflow, lineage.model, version))
+        forget_registration(database, version)
+    return gone
 
 
 def forget_registration(database: Database, version: Version) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -12,6 +13,7 @@ import torch
 from mlflow.entities import Dataset, DatasetInput, InputTag, LoggedModelOutput, Metric, Param, Run, RunTag
 
 from core.charts import COLOURS
+from core.database import utc_text
 from core.kprior import Predictor
 from core.kprior.curvature import is_wide
 from core.kprior.model.spec import Spec, is_network, loss_of
@@ -28,19 +30,32 @@ from core.versions.privacy_rounding import coarse, coarse_certificate, coarse_pa
 
 STATUS = {JobState.SUCCEEDED: "FINISHED", JobState.FAILED: "FAILED", JobState.CANCELLED: "KILLED"}
 NOTE = "mlflow.note.content"
+MADE = "amend.made"
+"""Tag with the time at which a version was made. After the database was restored from a backup, the same job may make
+another version with the same number; the run of the first one must not be taken for its run."""
 CHARTS_FOLDER = "figures"
 """The folder of a run's charts."""
 
 
-def ensure(gateway: Gateway, experiment: str, job: Job, version: Version | None, lineage: Lineage) -> Run:
-    """The run of a job, found by its tag or created."""
-    found = gateway.client.search_runs([experiment], f"tags.`amend.job` = '{job.id}'", max_results=1)
-    if found:
-        return found[0]
+def ensure(
+    gateway: Gateway, experiment: str, job: Job, version: Version | None, lineage: Lineage, name: str | None = None
+) -> Run:
+    """The run of a job, found by its tags or created; `name` replaces its usual name."""
+    for found in gateway.client.search_runs([experiment], f"tags.`amend.job` = '{job.id}'", max_results=100):
+        if version is None or is_run_of(found, version):
+            return found
     tags = {"amend.job": job.id, "amend.model": lineage.model.name, "amend.kind": job.kind.value}
+    if version is not None:
+        tags[MADE] = utc_text(version.created_at)
     tags["mlflow.runColor"] = COLOURS["frozen" if version is None else role_of(version)]
     started = milliseconds(job.started_at or job.created_at)
-    return gateway.client.create_run(experiment, started, tags, descriptions.run_name(job, version))
+    return gateway.client.create_run(experiment, started, tags, name or descriptions.run_name(job, version))
+
+
+def is_run_of(run: Run, version: Version) -> bool:
+    """Whether a run belongs to a version."""
+    tags = run.data.tags
+    return bool(tags.get("amend.job") == version.job_id and tags.get(MADE) == utc_text(version.created_at))
 
 
 def fill(gateway: Gateway, run: Run, job: Job, version: Version | None, lineage: Lineage) -> None:
@@ -51,7 +66,7 @@ def fill(gateway: Gateway, run: Run, job: Job, version: Version | None, lineage:
         tags |= {
             "amend.version": version.number,
             "amend.position": version.position,
-            "amend.dataset": version.dataset_digest,
+            "amend.dataset": dataset_digest(version),
         }
     elif job.error:
         tags["amend.error"] = job.error.get("code", "unknown")
@@ -82,15 +97,14 @@ def fill_comparison(gateway: Gateway, run_id: str, version: Version, figures: Ma
     gateway.client.log_batch(run_id, metrics_at(version, figures), synchronous=True)
 
 
-def fill_dataset(gateway: Gateway, run: Run, version: Version, count: int | None, lineage: Lineage) -> None:
-    """Log the dataset of a version: its position and size, but no data."""
-    profile = {"position": version.position} | ({} if count is None else {"examples": count})
+def fill_dataset(gateway: Gateway, run: Run, version: Version, lineage: Lineage) -> None:
+    """Log the dataset of a version: its position, but nothing that was computed from the examples."""
     dataset = Dataset(
         name=lineage.model.name,
-        digest=short(version),
+        digest=dataset_digest(version),
         source_type="amend",
         source=json.dumps({"uri": f"amend:/models/{lineage.model.name}/ledger@{version.position}"}),
-        profile=json.dumps(profile),
+        profile=json.dumps({"position": version.position}),
     )
     if run.inputs is None or not run.inputs.dataset_inputs:
         tags = [InputTag("mlflow.data.context", "training")]
@@ -152,10 +166,22 @@ def version_metrics(version: Version) -> dict[str, object]:
     rounded = coarse_certificate(version.certificate)
     certificate = certificate_json(rounded) if rounded else {}
     certificate |= {f"audit_{name}": value for name, value in (certificate.pop("audit", None) or {}).items()}
+    for label, bound in (certificate.pop("labels", None) or {}).items():
+        certificate[f"{label}/relative"] = bound["relative"]
     cost = {**version.cost, "backward_passes": significant(float(version.cost["backward_passes"]), 1)}
     ledger = {"position": version.position}
     groups = {"holdout": coarse(version.metrics), "certificate": certificate, "cost": cost, "ledger": ledger}
-    return {f"{group}/{name}": value for group, metrics in groups.items() for name, value in metrics.items()}
+    return {f"{group}/{clean(name)}": value for group, metrics in groups.items() for name, value in metrics.items()}
+
+
+def clean(name: str) -> str:
+    """The name of a metric with only those characters of a label that MLflow accepts.
+
+    >>> clean("accuracy"), clean("C++ (new)/auc"), clean("../auc")
+    ('accuracy', 'C__ _new_/auc', '__/auc')
+    """
+    label, slash, metric = name.rpartition("/")
+    return re.sub(r"[^\w :-]|^ | $", "_", label) + slash + metric
 
 
 def comparison_metrics(comparison: Comparison, retrained: Version) -> dict[str, object]:
@@ -181,13 +207,20 @@ def metrics_at(
     The step is not the position, because several versions may have the same one.
     """
     when, step = milliseconds(version.created_at), version.number
-    of = {} if model_id is None else {"model_id": model_id, "dataset_name": dataset, "dataset_digest": short(version)}
+    of = (
+        {}
+        if model_id is None
+        else {"model_id": model_id, "dataset_name": dataset, "dataset_digest": dataset_digest(version)}
+    )
     return [Metric(name, float(value), when, step, **of) for name, value in metrics.items() if finite(value)]
 
 
-def short(version: Version) -> str:
-    """The digest of a version's examples, truncated to the length that MLflow accepts."""
-    return version.dataset_digest[:16]
+def dataset_digest(version: Version) -> str:
+    """What MLflow tells datasets apart by: the position in the ledger.
+
+    MLflow cannot delete a dataset, and a hash of the examples would confirm a guess of an erased one.
+    """
+    return f"ledger@{version.position}"
 
 
 def finite(value: object) -> TypeGuard[float]:

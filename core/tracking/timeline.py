@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from mlflow.entities import Metric
 
 from core.charts import COLOURS
-from core.quality.forgetting import MIN_ROUNDED_ROWS, round_metrics
-from core.quality.report import average
+from core.quality.erased_records import MIN_ROUNDED_ROWS, round_metrics
+from core.quality.quality_report import combine
 from core.tables.versions import Version, VersionKind
 from core.tracking import charts, descriptions
 from core.tracking.gateway import Gateway
@@ -81,9 +81,9 @@ def unseen_metrics(version: Version, lineage: Lineage, contestant: str) -> dict[
     ours = [w for w in lineage.windows if w.job_id is not None and w.job_id == version.job_id]
     if sum(window.rows for window in ours) < MIN_ROUNDED_ROWS:
         return {}
-    metrics = average(ours).get(contestant, {})
+    metrics = combine(ours).get(contestant, {})
     suffix = "_baseline" if contestant == "baseline" else ""
-    rounded = round_metrics(metrics, sum(window.rows for window in ours))
+    rounded = round_metrics(metrics, ours)
     return {f"{UNSEEN}/{name}{suffix}": value for name, value in rounded.items() if not name.endswith("_se")}
 
 
@@ -96,7 +96,7 @@ def cost_metrics(version: Version, lineage: Lineage) -> dict[str, object]:
     """The cost of a version, and the total of all versions in service until then."""
     made: dict[str, object] = {}
     for what in COSTS:
-        made |= {f"cost/{what}": version.cost[what], f"cost/{what}_total": lineage.total_cost(what)}
+        made |= {f"cost/{what}": lineage.cost_of(version, what), f"cost/{what}_total": lineage.total_cost(what)}
     return made
 
 
@@ -105,7 +105,7 @@ def retrained_metrics(version: Version, lineage: Lineage) -> dict[str, object]:
     made: dict[str, object] = {}
     if version.kind is VersionKind.TRAINED:
         made |= holdout_metrics(version.metrics)
-        made |= {f"cost/{what}": version.cost[what] for what in COSTS}
+        made |= {f"cost/{what}": lineage.cost_of(version, what) for what in COSTS}
     if lineage.serves(version):
         made |= {f"cost/{what}_total": lineage.retrain_cost(what) for what in COSTS}
     return made

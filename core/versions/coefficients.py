@@ -12,10 +12,11 @@ from torch import Tensor
 
 from core.errors import Conflict
 from core.kprior import State
+from core.kprior.data.schema_conversion import same_schema
 from core.kprior.model.architectures import Linear
 from core.kprior.model.categories import indicators_of
-from core.kprior.model.encoders import TableEncoder
-from core.kprior.model.spec import Input, dtype_of
+from core.kprior.model.input_encoders import TableEncoder
+from core.kprior.model.spec import Input, dtype_of, frozen_encoder
 
 MAX_COMPARED = 50
 """Maximum number of coefficients in a comparison: those that differ most."""
@@ -72,12 +73,14 @@ def named_coefficients(state: State) -> list[NamedCoefficient]:
         message = f"The model has {size} coefficients; at most {MAX_NAMED} are listed. Download the weights instead."
         raise Conflict("coefficients_too_many", message)
     described, target = state.spec["input"], state.spec["target"]
-    names = feature_names(described) or pixel_names(described)
+    encoder = frozen_encoder(state.spec)
+    names = [f"feature[{i}]" for i in range(encoder["features"])] if encoder else None
+    names = names or feature_names(described) or pixel_names(described)
     standardised = dict(zip(body.monomials, matrix(state).double().unbind(1), strict=True))
     raw = in_raw_units(state, standardised)
     zero = torch.zeros(state.predictor.family.outputs, dtype=torch.float64)
     places = sorted({**standardised, **raw}, key=lambda monomial: (not monomial, len(monomial), monomial))
-    values = target["values"] if target["kind"] == "classes" else [None]
+    values = target["values"] if target["kind"] == "classes" or target["kind"] == "labels" else [None]
     return [
         NamedCoefficient(
             " * ".join(names[i] for i in monomial) or INTERCEPT,
@@ -102,7 +105,7 @@ def in_raw_units(state: State, standardised: dict[Monomial, Tensor]) -> dict[Mon
         units = zip(encoder.mean.tolist(), encoder.scale.tolist(), strict=True)
         n = len(encoder.mean)
         factors = {i: {(i,): 1 / s, (): -m / s, (n + i,): m / s} for i, (m, s) in enumerate(units)}
-    elif dtype_of(described) == "uint8":
+    elif dtype_of(described) == "uint8" and not frozen_encoder(state.spec):
         factors = {i: {(i,): 1 / 255} for i in range(math.prod(encoder.shape))}
     if not factors:
         return standardised
@@ -121,8 +124,9 @@ def coefficients(one: State, other: State, limit: int = MAX_COMPARED) -> tuple[i
     Both are in the units of the first version: a training from scratch measures the columns of a table again.
     """
     left, right = one.predictor.body, other.predictor.body
-    names = feature_names(one.spec["input"])
-    same = one.spec["input"] == other.spec["input"] and one.spec["target"] == other.spec["target"]
+    encoder = frozen_encoder(one.spec)
+    names = [f"feature[{i}]" for i in range(encoder["features"])] if encoder else feature_names(one.spec["input"])
+    same = same_schema(one.spec, other.spec)
     if not isinstance(left, Linear) or not isinstance(right, Linear) or names is None or not same:
         return None
     a, b = matrix(one), convert_units(one, other)
@@ -134,7 +138,7 @@ def coefficients(one: State, other: State, limit: int = MAX_COMPARED) -> tuple[i
     wide_a, wide_b = widen(a, more), widen(b, more)
     order = (wide_a - wide_b).abs().flatten().topk(min(limit, wide_a.numel())).indices.tolist()
     target = one.spec["target"]
-    values = target["values"] if target["kind"] == "classes" else None
+    values = target["values"] if target["kind"] == "classes" or target["kind"] == "labels" else None
     found = []
     for k, d in (divmod(place, more) for place in order):
         last = d == more - 1
@@ -192,6 +196,8 @@ def feature_names(described: Input) -> list[str] | None:
     ...     {"name": "plan", "type": "category", "values": ["free", "paid"]}, {"name": "age", "type": "number"}]})
     ['age', 'age is missing', 'plan = free', 'plan = paid', 'plan is missing']
     """
+    if described["kind"] in ("vector", "table") and "transform" in described:
+        return described["transform"]["features"]
     if described["kind"] == "vector":
         return [f"x[{i}]" for i in range(described["dim"])]
     if described["kind"] != "table":

@@ -1,8 +1,8 @@
 """Which versions depend on the examples of an erased person. All callers share these conditions.
 
 A person's examples are in the ledger from `part.first_position` until `part.removal_position`; a version at a position
-between the two was trained on them. Each condition takes a row or a table on either side, so that the same
-expression works in Python and in SQL.
+between the two was trained on them, unless it was rebuilt after they were removed. Each condition takes a row or a
+table on either side, so that the same expression works in Python and in SQL.
 """
 
 from collections.abc import Sequence
@@ -11,21 +11,22 @@ from typing import Any, overload
 from sqlalchemy import ColumnElement, Select, SQLColumnExpression, and_, false, or_, select
 from sqlalchemy.orm import Session
 
-from core.tables.erasures import OPEN, Erasure, ErasureState, Part
+from core.tables.erasures import OPEN, UNDONE, Erasure, ErasureState, Part
 from core.tables.versions import Version
 
 Column = SQLColumnExpression[int]
 
 
 @overload
-def has_examples_at(part: Part, position: int) -> bool: ...
+def has_examples_at(part: Part, position: int, removals_position: int | None = None) -> bool: ...
 @overload
-def has_examples_at(part: Part, position: Column) -> ColumnElement[bool]: ...
+def has_examples_at(part: Part, position: Column, removals_position: Column | None = None) -> ColumnElement[bool]: ...
 @overload
-def has_examples_at(part: type[Part], position: int) -> ColumnElement[bool]: ...
-def has_examples_at(part: Any, position: Any) -> Any:
-    """Whether examples of the person are in force at a position."""
-    return (part.first_position <= position) & (part.removal_position > position)
+def has_examples_at(part: type[Part], position: int, removals_position: int | None = None) -> ColumnElement[bool]: ...
+def has_examples_at(part: Any, position: Any, removals_position: Any = None) -> Any:
+    """Whether examples of the person are in force at a position, except those removed up to `removals_position`."""
+    removed = position if removals_position is None else removals_position
+    return (part.first_position <= position) & (part.removal_position > removed)
 
 
 def precedes_examples(part: Part, position: int) -> bool:
@@ -40,12 +41,13 @@ def may_depend_on(part: Part | type[Part], version: Version | type[Version]) -> 
     """
     either: Any = part
     unverified = either.version > version.number if either.version is not None else false()
-    return and_(either.first_position <= version.position, or_(either.removal_position > version.position, unverified))
+    known = either.removal_position > version.removals_position
+    return and_(either.first_position <= version.position, or_(known, unverified))
 
 
 def has_forgotten(part: Part, tip: Version | None) -> bool:
     """Whether the tip was made without the person's examples; a model without a tip depends on nobody."""
-    return tip is None or part.removal_position <= tip.position
+    return tip is None or part.removal_position <= tip.removals_position
 
 
 def made_after_request(part: Part, tip: Version | None) -> bool:
@@ -53,12 +55,15 @@ def made_after_request(part: Part, tip: Version | None) -> bool:
     return tip is not None and tip.number > part.newest_version
 
 
-def position_has_erased_examples(session: Session, model_id: int, position: int) -> bool:
-    """Whether examples of a person who has been or is being erased are in force at a position."""
+def position_has_erased_examples(
+    session: Session, model_id: int, position: int, removals_position: int | None = None
+) -> bool:
+    """Whether examples of a person who has been or is being erased are in force at a position, except those that were
+    removed up to `removals_position`.
+    """
     query = select(Part.model_id).join(Erasure, Erasure.id == Part.erasure_id)
-    query = query.where(
-        Part.model_id == model_id, has_examples_at(Part, position), Erasure.state != ErasureState.REFUSED
-    )
+    known = has_examples_at(Part, position, removals_position)
+    query = query.where(Part.model_id == model_id, known, Erasure.state.not_in(UNDONE))
     return session.scalar(query.limit(1)) is not None
 
 

@@ -8,13 +8,16 @@ of four rows suffice. If rows have weights, the largest relative weight takes th
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal, cast, overload
 
-from core.kprior.certificate.certificate import Certificate
+from core.kprior.certificate.certificate import Certificate, LabelBound
 from core.tables.documents import ComparisonDocument, SidesDocument, certificate_json, read_certificate
 
 ERROR_SUFFIX = "_se"
+Draw = Callable[[], float]
+STEP_RATIO = 10 ** (1 / 3)
+"""Mean ratio of neighbouring steps."""
 ROWS, HEAVIEST = "rows", "heaviest"
 Side = Literal["loss", "accuracy", "auc", "average_precision", "f1", "calibration", "rmse"]
 SIDES: tuple[Side, ...] = ("loss", "accuracy", "auc", "average_precision", "f1", "calibration", "rmse")
@@ -42,12 +45,16 @@ def step_above(least: float) -> float:
     return next((step for step in steps if step >= least * (1 - 1e-9)), float(f"1e{power + 1}"))
 
 
-def round_to_step(value: float, step: float) -> float:
-    """
+def round_to_step(value: float, step: float, chance: float = 0.5) -> float:
+    """The nearest multiple of a step; with a `chance` that is drawn uniformly from 0 to 1, one of the two neighbours,
+    such that the mean is the value.
+
     >>> round_to_step(0.94251, 0.02), round_to_step(12.3, 5.0)
     (0.94, 10.0)
+    >>> round_to_step(12.3, 5.0, chance=0.9)
+    15.0
     """
-    return float(f"{round(value / step) * step:.12g}")
+    return float(f"{round(value / step + chance - 0.5) * step:.12g}")
 
 
 def significant(value: float, digits: int) -> float:
@@ -59,11 +66,23 @@ def significant(value: float, digits: int) -> float:
 
 
 @overload
-def coarse(metrics: Mapping[str, float]) -> Mapping[str, float]: ...
+def coarse(metrics: Mapping[str, float], draw: Draw | None = None) -> Mapping[str, float]: ...
 @overload
-def coarse(metrics: Mapping[str, float | None]) -> Mapping[str, float | None]: ...
-def coarse(metrics: Mapping[str, float | None]) -> Mapping[str, float | None]:
+def coarse(metrics: Mapping[str, float | None], draw: Draw | None = None) -> Mapping[str, float | None]: ...
+def coarse(metrics: Mapping[str, float | None], draw: Draw | None = None) -> Mapping[str, float | None]:
     """Round the metrics of a version. Standard errors are rounded up, or computed from the rounded fraction.
+
+    Whoever knows all other rows can compute which steps each value of the row would give, and a metric that crosses a
+    step then decides between them. If `draw` is given, steps and directions are random, so that it only makes one of
+    them a little more likely. This is for metrics that are rounded once: the mean of several roundings is the metric.
+
+    Parameters
+    ----------
+    draw
+        Draws a number from 0 to 1.
+
+    Examples
+    --------
 
     >>> coarse({"rows": 400, "accuracy": 0.9425, "accuracy_se": 0.0116, "loss": 0.1519, "loss_se": 0.0231})
     {'rows': 400, 'accuracy': 0.94, 'accuracy_se': 0.0119, 'loss': 0.15, 'loss_se': 0.05}
@@ -80,14 +99,14 @@ def coarse(metrics: Mapping[str, float | None]) -> Mapping[str, float | None]:
             found[name] = value
             continue
         error = metrics.get(f"{name}{ERROR_SUFFIX}") or 0.0
-        if name in ROW_AVERAGES:
-            found[name] = share = min(1.0, round_to_step(value, 4 / rows))
+        if name.rpartition("/")[2] in ROW_AVERAGES:  # metrics of a label are named after it
+            found[name] = share = min(1.0, round_to_step(value, 4 / rows, draw() if draw else 0.5))
             near = math.sqrt(max(share * (1 - share), 1 / rows) / rows)  # computed from the rounded fraction
         else:
-            found[name] = round_to_step(
-                value, step_above(max(2 * error / max(0.5, 1 - share_of_one), 2 * abs(value) / rows, SMALLEST_STEP))
-            )
-            near = step_above(max(error, SMALLEST_STEP))
+            least = max(2 * error / max(0.5, 1 - share_of_one), 2 * abs(value) / rows, SMALLEST_STEP)
+            step = step_above(least * STEP_RATIO ** (draw() - 0.5) if draw else least)
+            found[name] = round_to_step(value, step, draw() if draw else 0.5)
+            near = step / 2 if draw else step_above(max(error, SMALLEST_STEP))
         if f"{name}{ERROR_SUFFIX}" in metrics:
             found[f"{name}{ERROR_SUFFIX}"] = significant(near, 3)
     root, spread = found.get("rmse"), found.get("baseline_rmse")
@@ -145,12 +164,23 @@ def coarse_certificate(certificate: Certificate | None, digits: int = 2) -> Cert
             "bound",
             relative=None if relative is None else decade_above(relative),
             prediction_bound=None if prediction is None else decade_above(prediction),
+            labels=coarse_labels(certificate.labels),
         )
     return read_certificate(round_all(certificate_json(certificate), digits))
 
 
+def coarse_labels(labels: Mapping[str, LabelBound] | None) -> dict[str, LabelBound] | None:
+    """The relative bounds of labels, rounded in the same way."""
+    if labels is None:
+        return None
+    relative = {label: found.relative for label, found in labels.items()}
+    return {
+        label: LabelBound(None, None if value is None else decade_above(value)) for label, value in relative.items()
+    }
+
+
 def round_all(figures: Mapping[str, object], digits: int) -> dict[str, object]:
-    """Round all numbers to a few digits, in nested objects, too."""
+    """Round all numbers to a few digits, in nested objects as well."""
     found: dict[str, object] = {}
     for name, value in figures.items():
         if isinstance(value, dict):

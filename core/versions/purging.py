@@ -1,22 +1,40 @@
-"""Purging versions: their weights and metrics are deleted, and only an entry in the history remains."""
+"""Purging versions: an erasure deletes weights and metrics, the policy's retention only the weights."""
 
-from sqlalchemy import select, update
+from sqlalchemy import ColumnElement, or_, select, update
 from sqlalchemy.orm import Session
 
 from core.clock import now
 from core.tables.bookkeeping import OrphanFile
-from core.tables.documents import TrialDocument
 from core.tables.ledger import PendingExample, RecordedPrediction
 from core.tables.versions import Version, VersionState
 from core.versions.privacy_rounding import significant
 
 
 def purge_version(session: Session, version: Version) -> None:
-    """Purge a version; only its entry in the history remains."""
-    version.state, version.purge_at = VersionState.PURGED, None
+    """Purge a version for an erasure; only its entry in the history remains."""
+    purge_weights(session, version)
+    version.purge_at = None
     drop_figures(version)
     drop_predictions(session, version)
+
+
+def purge_weights(session: Session, version: Version) -> None:
+    """Purge a version, but keep its metrics and recorded predictions. The file is deleted after the commit."""
+    version.state, version.salt = VersionState.PURGED, None
     session.merge(OrphanFile(path=version.file))
+
+
+def has_figures() -> ColumnElement[bool]:
+    """Condition on versions whose weights or metrics still exist."""
+    return or_(Version.state != VersionState.PURGED, Version.sha256 != "")
+
+
+def may_be_in_mlflow(version: Version) -> bool:
+    """Whether MLflow may have data of a purged version.
+
+    A publisher that was killed may have uploaded a version without recording it.
+    """
+    return version.mlflow is None or bool(version.mlflow.get("version") or version.mlflow_folder)
 
 
 def drop_predictions(session: Session, version: Version) -> None:
@@ -30,21 +48,14 @@ def drop_predictions(session: Session, version: Version) -> None:
 
 
 def drop_figures(version: Version) -> None:
-    """Delete a version's metrics and certificate, and the hash of its file, which would confirm a correct guess.
-
-    Its cost is kept for planning, rounded to one digit because exact values depend on every example.
+    """Delete everything that was computed from a version's examples: metrics, certificate, size of the memory, cost,
+    and the hashes of its file and of its examples, which would confirm a correct guess. The rounded duration is kept.
     """
-    version.sha256 = ""
-    cost = version.cost
-    version.cost = {
-        "backward_passes": significant(float(cost["backward_passes"]), 1),
-        "data_passes": significant(float(cost["data_passes"]), 1),
-        "seconds": significant(cost["seconds"], 1),
-    }
-    trials = version.evaluation.get("trials", []) if version.evaluation else []
-    tried: list[TrialDocument] = [{**found, "objection": ""} for found in trials]
-    version.metrics, version.certificate, version.gate = {}, None, None
-    version.evaluation = {"trials": tried} if tried else None
+    version.sha256 = version.dataset_digest = ""
+    version.salt = None
+    version.cost = {"backward_passes": 0, "data_passes": 0, "seconds": significant(version.cost["seconds"], 1)}
+    version.memory = {"size": 0, "fraction": 0.0}
+    version.metrics, version.certificate, version.gate, version.evaluation = {}, None, None, None
 
 
 def versions_due_for_purge(session: Session, model_id: int) -> list[Version]:

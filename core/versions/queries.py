@@ -7,10 +7,10 @@ from typing import NamedTuple, TypeVar
 from sqlalchemy import func, select
 from sqlalchemy.orm import InstrumentedAttribute, Session, load_only
 
-from core.errors import NotFound
+from core.errors import Conflict, Invalid, NotFound
 from core.tables.models import Model
 from core.tables.quality import DriftReport
-from core.tables.versions import Comparison, Promotion, Version, VersionKind, VersionState
+from core.tables.versions import FIRST, Comparison, Promotion, Version, VersionKind, VersionState
 
 IS_PURGED = Version.state == VersionState.PURGED
 MAX_NUMBER = 2**31 - 1
@@ -41,9 +41,28 @@ def find_version(session: Session, model: Model, number: int) -> Version:
     return version
 
 
+def check_challenger(session: Session, model: Model, number: int | None) -> None:
+    """Raise Invalid if a version cannot be the policy's challenger: it does not exist, or its weights are deleted."""
+    if number is None:
+        return
+    version = session.get(Version, (model.id, number))
+    if version is None or version.state is VersionState.PURGED:
+        why = (
+            f"the model has no version {number}" if version is None else f"the weights of version {number} are deleted"
+        )
+        raise Invalid.at(("policy", "challenger"), "policy_invalid", f"{why}; name a version that can predict, or null")
+
+
 def newest_number(session: Session, model_id: int) -> int:
     """The number of a model's newest version; 0 if there is none."""
     return session.scalar(select(func.max(Version.number)).where(Version.model_id == model_id)) or 0
+
+
+def first_served(session: Session, model_id: int, since: int = FIRST) -> Version | None:
+    """The oldest version from the number `since` on that was promoted and is not purged."""
+    served = (VersionState.SUPERSEDED, VersionState.CHAMPION)
+    query = select(Version).where(Version.model_id == model_id, Version.number >= since, Version.state.in_(served))
+    return session.scalar(query.order_by(Version.number).limit(1))
 
 
 def last_trained(session: Session, model_id: int) -> Version | None:
@@ -62,21 +81,30 @@ OUTLINE = (
     Version.kind,
     Version.parent,
     Version.position,
+    Version.removals_position,
     Version.state,
-    Version.metrics,
     Version.cost,
     Version.job_id,
     Version.created_at,
 )
 
 
-def outline_of(session: Session, model_id: int) -> Sequence[Version]:
+def outline_of(session: Session, model_id: int, metrics: bool = True) -> Sequence[Version]:
     """All versions of a model, ordered by number, with the columns that a history needs: the others are large.
 
     Versions that the session has already loaded keep all their columns.
     """
+    columns = (*OUTLINE, Version.metrics) if metrics else OUTLINE
     versions = select(Version).where(Version.model_id == model_id).order_by(Version.number)
-    return session.scalars(versions.options(load_only(*OUTLINE, raiseload=True))).all()
+    return session.scalars(versions.options(load_only(*columns, raiseload=True))).all()
+
+
+def newest_metrics(session: Session, model_id: int, metric: str, limit: int) -> list[float]:
+    """A holdout metric of the last versions that were promoted, oldest first."""
+    served = (VersionState.SUPERSEDED, VersionState.CHAMPION)
+    ours = (Version.model_id == model_id, Version.state.in_(served))
+    query = select(Version.metrics[metric].as_float()).where(*ours).order_by(Version.number.desc()).limit(limit)
+    return [value for value in session.scalars(query) if value is not None][::-1]
 
 
 def frozen_metrics(session: Session, model_id: int) -> dict[int, dict[str, float]]:
@@ -171,3 +199,16 @@ def numbers_in_use(session: Session, model_id: int) -> list[int]:
 def purged_versions(session: Session, model_id: int) -> Sequence[Version]:
     """The purged versions of a model."""
     return session.scalars(select(Version).where(Version.model_id == model_id, IS_PURGED)).all()
+
+
+def require_in_use(version: Version) -> None:
+    """Raise Conflict if a version is purged, or kept only until the retention period after an erasure ends."""
+    if version.state is VersionState.PURGED:
+        raise Conflict("version_purged", f"Version {version.number} was purged. Its weights no longer exist.")
+    if version.purge_at is not None:
+        raise erased_conflict(version)
+
+
+def erased_conflict(version: Version) -> Conflict:
+    detail = f"Version {version.number} was trained on data of an erased person and is scheduled for deletion."
+    return Conflict("version_erased", detail)

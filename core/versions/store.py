@@ -17,6 +17,11 @@ PARTIAL = ".partial"
 """The suffix of a file that is being written."""
 
 
+def folder_of(model_id: int) -> str:
+    """The model's folder in the store. By number: a name may be used again after a deletion."""
+    return f"models/{model_id}"
+
+
 class StoredFile(NamedTuple):
     """A file in the store."""
 
@@ -58,13 +63,20 @@ class Store:
 
     def names(self, folder: str) -> list[str]:
         """The sorted names of the files in a folder; empty if the folder does not exist."""
+        return sorted(name for name in self._list(folder) if not name.endswith(PARTIAL))
+
+    def unfinished(self, folder: str) -> list[str]:
+        """The sorted names of files that a process began to write: it still does, or was killed meanwhile."""
+        partial = [name for name in self._list(folder) if name.endswith(PARTIAL)] if self.local else []
+        return sorted({name.removesuffix(PARTIAL).rpartition(".")[0] for name in partial})
+
+    def _list(self, folder: str) -> list[str]:
         with translate_store_errors():
             try:
                 paths = self.files.ls(f"{self.root}/{folder}", detail=False)
             except FileNotFoundError:
                 return []
-        names = (str(path).rpartition("/")[2] for path in paths)
-        return sorted(f"{folder}/{name}" for name in names if not name.endswith(PARTIAL))
+        return [f"{folder}/{str(path).rpartition('/')[2]}" for path in paths]
 
     def get(self, name: str, sha256: str | None = None) -> bytes:
         """A file's bytes; raises Unavailable if they do not have the given hash."""
@@ -84,13 +96,22 @@ class Store:
             return bool(self.files.exists(f"{self.root}/{name}"))
 
     def delete(self, name: str) -> None:
-        """Delete a file, or a folder with all its files, if it exists."""
+        """Delete a file, or a folder with all its files, if it exists; also what a killed process wrote of it."""
+        self._remove(f"{self.root}/{name}")
+        self.delete_unfinished(name)
+
+    def delete_unfinished(self, name: str) -> None:
+        """Delete what killed processes wrote of a file. A process that is still writing it fails."""
+        path = Path(f"{self.root}/{name}")
+        for partial in path.parent.glob(f"{path.name}.*{PARTIAL}") if self.local else ():
+            self._remove(str(partial))
+
+    def _remove(self, path: str) -> None:
         with translate_store_errors("rejected a deletion"):
-            for path in (f"{self.root}/{name}", f"{self.root}/{name}{PARTIAL}"):
-                if self.files.exists(path):
-                    self.files.rm(path, recursive=True)
-                    if self.local:
-                        sync_folder(Path(path).parent)
+            if self.files.exists(path):
+                self.files.rm(path, recursive=True)
+                if self.local:
+                    sync_folder(Path(path).parent)
 
 
 @contextmanager
@@ -105,8 +126,8 @@ def translate_store_errors(problem: str = "does not respond") -> Iterator[None]:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file atomically, even if the process or the machine crashes."""
-    partial = path.with_name(f"{path.name}{PARTIAL}")
+    """Write a file atomically, even if the process or the machine crashes, or several processes write it at once."""
+    partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}{PARTIAL}")
     try:
         with partial.open("wb") as file:
             file.write(data)

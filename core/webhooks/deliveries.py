@@ -6,7 +6,7 @@ the process dies, the delivery is sent again at that time.
 
 import random
 from collections import defaultdict
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -18,8 +18,8 @@ from sqlalchemy import update
 from core.clock import now
 from core.database import Database, rows_changed
 from core.tables.webhooks import PING, Delivery, DeliveryState, Webhook
-from core.webhooks import network, signing
-from core.webhooks.registry import due_deliveries
+from core.webhooks import http_post, signing
+from core.webhooks.registrations import due_deliveries
 
 log = structlog.get_logger("webhooks")
 
@@ -32,7 +32,7 @@ DISABLE_AFTER = timedelta(days=3)
 BATCH_SIZE = 200
 """Deliveries read at a time."""
 CONCURRENT_RECEIVERS = 8
-"""Receivers served at the same time, so that one that hangs does not delay the others."""
+"""Receivers served at the same time."""
 HTTP_GONE = 410
 
 
@@ -48,24 +48,51 @@ class Outcome:
         return self.error is None
 
 
-def send_due(database: Database, service_secret: bytes, private: bool) -> int:
-    """Send all deliveries that are due; returns the number of attempts."""
-    with database.read() as session:
-        due = due_deliveries(session, now(), BATCH_SIZE)
-    by_webhook: dict[str, list[int]] = defaultdict(list)
-    for delivery_id, webhook_id in due:
-        by_webhook[webhook_id].append(delivery_id)
-    if not by_webhook:
-        return 0
+class Sender:
+    """Sends deliveries to several receivers at the same time, so that a slow one does not delay the others."""
 
-    def send_in_order(ids: list[int]) -> int:
+    def __init__(self, database: Database, service_secret: bytes, private: bool) -> None:
+        self.database, self.service_secret, self.private = database, service_secret, private
+        self.threads = ThreadPoolExecutor(CONCURRENT_RECEIVERS)
+        self.sending: dict[str, Future[int]] = {}
+        """By webhook: its deliveries go out in order."""
+
+    def start_due(self) -> list[Future[int]]:
+        """Start to send all deliveries that are due, except to receivers that are being served; returns the number of
+        attempts to each receiver.
+        """
+        self.sending = {webhook: future for webhook, future in self.sending.items() if not future.done()}
+        with self.database.read() as session:
+            due = due_deliveries(session, now(), BATCH_SIZE)
+        by_webhook: dict[str, list[int]] = defaultdict(list)
+        for delivery_id, webhook_id in due:
+            by_webhook[webhook_id].append(delivery_id)
+        started = {
+            webhook: self.threads.submit(self.send_in_order, ids)
+            for webhook, ids in by_webhook.items()
+            if webhook not in self.sending
+        }
+        self.sending |= started
+        return list(started.values())
+
+    def send_in_order(self, ids: list[int]) -> int:
         for count, delivery_id in enumerate(ids, 1):
-            if not send(database, delivery_id, service_secret, private):
-                return count  # the others would fail, too
+            if not send(self.database, delivery_id, self.service_secret, self.private):
+                return count  # the others would fail as well
         return len(ids)
 
-    with ThreadPoolExecutor(min(CONCURRENT_RECEIVERS, len(by_webhook))) as threads:
-        return sum(threads.map(send_in_order, by_webhook.values()))
+    def close(self) -> None:
+        """Start no further delivery; those that were not sent stay due."""
+        self.threads.shutdown(wait=False, cancel_futures=True)
+
+
+def send_due(database: Database, service_secret: bytes, private: bool) -> int:
+    """Send all deliveries that are due, and wait for the receivers; returns the number of attempts."""
+    sender = Sender(database, service_secret, private)
+    try:
+        return sum(future.result() for future in sender.start_due())
+    finally:
+        sender.close()
 
 
 def send(database: Database, delivery_id: int, service_secret: bytes, private: bool) -> bool:
@@ -99,13 +126,13 @@ def attempt(webhook: Webhook, delivery: Delivery, service_secret: bytes, private
             "webhook-timestamp": str(timestamp),
             "webhook-signature": signing.sign(secret, delivery.message_id, timestamp, body),
         }
-        status = network.post(webhook.url, headers, body, private)
+        status = http_post.post(webhook.url, headers, body, private)
     except InvalidToken:
         return Outcome(None, "The secret was encrypted with another AMEND_SECRET_KEY. Create the webhook again.")
-    except network.PrivateAddress:
+    except http_post.PrivateAddress:
         return Outcome(None, "The host resolves to a private address. AMEND_PRIVATE_WEBHOOKS allows them.")
     except httpcore.TimeoutException:
-        return Outcome(None, f"No response within {network.TIMEOUT_SECONDS:.0f} s.")
+        return Outcome(None, f"No response within {http_post.TIMEOUT_SECONDS:.0f} s.")
     except Exception as error:  # errors of TLS, DNS or HTTP
         return Outcome(None, f"No response ({type(error).__name__}).")
     return Outcome(status, None if 200 <= status < 300 else f"The receiver returned {status}.")

@@ -5,7 +5,7 @@ Payloads are small: ids and numbers with which a receiver can request the rest. 
 
 import json
 import uuid
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -14,8 +14,8 @@ from core.clock import now
 from core.database import utc_text
 from core.tables.webhooks import Delivery, Webhook, WebhookEvent
 
-Value = str | int | bool | list[str] | None
-"""A name, an id, a number or several names in an event."""
+Value = str | int | bool | list[str] | dict[str, Any] | None
+"""A name, an id, a number, several names or a signed head in an event."""
 
 
 class Payload(TypedDict):

@@ -75,13 +75,24 @@ def upgrade() -> None:
         sa.Column("id", sa.String(length=20), nullable=False),
         sa.Column("name", sa.String(length=200), nullable=False),
         sa.Column("digest", sa.LargeBinary(), nullable=False),
+        sa.Column("person", sa.Boolean(), nullable=False),
         sa.Column("scopes", JSON, nullable=False),
         sa.Column("models", JSON, nullable=True),
+        sa.Column("quota", JSON, nullable=True),
         sa.Column("created_at", MOMENT, nullable=False),
         sa.Column("last_used_at", MOMENT, nullable=True),
         sa.Column("expires_at", MOMENT, nullable=True),
         sa.Column("revoked_at", MOMENT, nullable=True),
         sa.PrimaryKeyConstraint("id", name="pk_keys"),
+    )
+    op.create_table(
+        "key_usage",
+        sa.Column("key_id", sa.String(length=20), nullable=False),
+        sa.Column("day", sa.String(length=10), nullable=False),
+        sa.Column("rows", BIG, nullable=False),
+        sa.Column("bytes", BIG, nullable=False),
+        sa.ForeignKeyConstraint(["key_id"], ["keys.id"], name="fk_key_usage_key_id", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("key_id", "day", name="pk_key_usage"),
     )
     op.create_table(
         "webhooks",
@@ -136,12 +147,14 @@ def upgrade() -> None:
         sa.Column("spec", JSON, nullable=False),
         sa.Column("training", JSON, nullable=False),
         sa.Column("policy", JSON, nullable=False),
+        sa.Column("created_by", sa.String(length=20), nullable=True),
         sa.Column("head", BIG, nullable=False),
         sa.Column("layout_position", BIG, nullable=False),
         sa.Column("train_count", BIG, nullable=False),
         sa.Column("holdout_count", BIG, nullable=False),
         sa.Column("removed_count", BIG, nullable=False),
         sa.Column("expired_position", BIG, nullable=False),
+        sa.Column("pruned_version", sa.Integer(), nullable=False, server_default="0"),
         sa.Column("champion", sa.Integer(), nullable=True),
         sa.Column("tip", sa.Integer(), nullable=True),
         sa.Column("held_at", MOMENT, nullable=True),
@@ -240,7 +253,9 @@ def upgrade() -> None:
         sa.Column("id", sa.String(length=36), nullable=False),
         sa.Column("model_id", sa.Integer(), nullable=False),
         sa.Column(
-            "kind", sa.Enum("adapt", "retrain", "erase", name="jobkind", native_enum=False, length=20), nullable=False
+            "kind",
+            sa.Enum("adapt", "retrain", "erase", "rebuild", "analyse", name="jobkind", native_enum=False, length=20),
+            nullable=False,
         ),
         sa.Column(
             "state",
@@ -256,6 +271,9 @@ def upgrade() -> None:
         sa.Column("from_position", BIG, nullable=False),
         sa.Column("to_position", BIG, nullable=False),
         sa.Column("version", sa.Integer(), nullable=True),
+        sa.Column("target", sa.Integer(), nullable=True),
+        sa.Column("unmerged", sa.String(length=36), nullable=False),
+        sa.Column("requested_by", sa.String(length=20), nullable=True),
         sa.Column("cancel_requested", sa.Boolean(), nullable=False),
         sa.Column("queue", sa.String(length=20), nullable=False),
         sa.Column("due_at", MOMENT, nullable=True),
@@ -263,6 +281,7 @@ def upgrade() -> None:
         sa.Column("lease_owner", sa.String(length=200), nullable=True),
         sa.Column("lease_expires_at", MOMENT, nullable=True),
         sa.Column("request_id", sa.String(length=64), nullable=True),
+        sa.Column("traceparent", sa.String(length=55), nullable=True),
         sa.Column("created_at", MOMENT, nullable=False),
         sa.Column("started_at", MOMENT, nullable=True),
         sa.Column("finished_at", MOMENT, nullable=True),
@@ -276,7 +295,7 @@ def upgrade() -> None:
     op.create_index(
         "uq_jobs_queued",
         "jobs",
-        ["model_id", "kind"],
+        ["model_id", "kind", "unmerged"],
         unique=True,
         sqlite_where=sa.text("state = 'queued'"),
         postgresql_where=sa.text("state = 'queued'"),
@@ -338,6 +357,7 @@ def upgrade() -> None:
         ),
         sa.Column("parent", sa.Integer(), nullable=True),
         sa.Column("position", BIG, nullable=False),
+        sa.Column("removals_position", BIG, nullable=False),
         sa.Column(
             "state",
             sa.Enum("champion", "candidate", "superseded", "purged", name="versionstate", native_enum=False, length=20),
@@ -351,6 +371,7 @@ def upgrade() -> None:
         sa.Column("certificate", JSON, nullable=True),
         sa.Column("cost", JSON, nullable=False),
         sa.Column("sha256", sa.String(length=64), nullable=False),
+        sa.Column("salt", sa.LargeBinary(), nullable=True),
         sa.Column("file", sa.String(length=500), nullable=False),
         sa.Column("mlflow", JSON, nullable=True),
         sa.Column("mlflow_folder", sa.String(length=500), nullable=True),
@@ -363,16 +384,16 @@ def upgrade() -> None:
     )
     op.create_index("ix_removals_job_id", "removals", ["job_id"], unique=False)
     op.create_index("ix_versions_job_id", "versions", ["job_id"], unique=False)
-    states = ("held", "received", "adapting", "verifying", "purging", "completed", "failed", "refused")
-    events = ("filed", "held", "approved", "refused", "extended", "retried")
+    begun = ("unmatched", "held", "received", "adapting", "verifying", "purging")
+    states = (*begun, "completed", "failed", "refused", "withdrawn", "restricted", "lifted")
     op.create_table(
         "erasures",
         sa.Column("id", sa.String(length=36), nullable=False),
-        sa.Column("subject", sa.LargeBinary(), nullable=True),
         sa.Column("token", sa.String(length=64), nullable=False),
         sa.Column("reason", sa.String(length=500), nullable=True),
         sa.Column("requested_by", sa.String(length=20), nullable=False),
         sa.Column("request_id", sa.String(length=64), nullable=True),
+        sa.Column("near_matches", sa.Integer(), nullable=False),
         sa.Column("state", sa.Enum(*states, name="erasurestate", native_enum=False, length=20), nullable=False),
         sa.Column("received_at", MOMENT, nullable=False),
         sa.Column("due_at", MOMENT, nullable=False),
@@ -385,14 +406,20 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name="pk_erasures"),
     )
     op.create_index("ix_erasures_listed", "erasures", ["created_at", "id"], unique=False)
-    op.create_index(
-        "uq_erasures_open",
-        "erasures",
-        ["subject"],
-        unique=True,
-        sqlite_where=sa.text("state NOT IN ('completed', 'refused')"),
-        postgresql_where=sa.text("state NOT IN ('completed', 'refused')"),
+    op.create_index("ix_erasures_received", "erasures", ["received_at", "id"], unique=False)
+    op.create_table(
+        "erasure_subjects",
+        sa.Column("erasure_id", sa.String(length=36), nullable=False),
+        sa.Column("token", sa.String(length=64), nullable=False),
+        sa.Column("subject", sa.LargeBinary(), nullable=True),
+        sa.Column("restriction", sa.Boolean(create_constraint=False), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["erasure_id"], ["erasures.id"], name="fk_erasure_subjects_erasure_id", ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("erasure_id", "token", name="pk_erasure_subjects"),
+        sa.UniqueConstraint("subject", "restriction", name="uq_erasure_subjects_subject_restriction"),
     )
+    op.create_index("ix_erasure_subjects_token", "erasure_subjects", ["token"], unique=False)
     op.create_table(
         "erasure_parts",
         sa.Column("erasure_id", sa.String(length=36), nullable=False),
@@ -415,31 +442,26 @@ def upgrade() -> None:
     )
     op.create_index("ix_erasure_parts_model_id", "erasure_parts", ["model_id"], unique=False)
     op.create_table(
-        "erasure_events",
-        sa.Column("id", BIG, nullable=False),
-        sa.Column("erasure_id", sa.String(length=36), nullable=False),
-        sa.Column("kind", sa.Enum(*events, name="eventkind", native_enum=False, length=20), nullable=False),
-        sa.Column("by", sa.String(length=20), nullable=False),
-        sa.Column("at", MOMENT, nullable=False),
-        sa.PrimaryKeyConstraint("id", name="pk_erasure_events"),
-    )
-    op.create_index("ix_erasure_events_erasure_id", "erasure_events", ["erasure_id"], unique=False)
-    op.create_table(
         "receipts",
         sa.Column("number", BIG, autoincrement=False, nullable=False),
         sa.Column("erasure_id", sa.String(length=36), nullable=False),
-        sa.Column("body", sa.JSON(), nullable=False),
+        sa.Column("leaf", BIG, nullable=False),
+        sa.Column("payload", sa.LargeBinary(), nullable=False),
         sa.Column("sha256", sa.String(length=64), nullable=False),
+        sa.Column("signature", sa.String(length=100), nullable=False),
+        sa.Column("key_id", sa.String(length=16), nullable=False),
+        sa.Column("head", sa.JSON(), nullable=False),
         sa.Column("created_at", MOMENT, nullable=False),
         sa.PrimaryKeyConstraint("number", name="pk_receipts"),
     )
     op.create_index("ix_receipts_erasure_id", "receipts", ["erasure_id"], unique=False)
+    create_register()
     op.create_table(
         "tracking_events",
         sa.Column("id", BIG, nullable=False),
         sa.Column(
             "kind",
-            sa.Enum("job", "aliases", "deleted", name="trackingeventkind", native_enum=False, length=20),
+            sa.Enum("job", "aliases", "purged", "deleted", name="trackingeventkind", native_enum=False, length=20),
             nullable=False,
         ),
         sa.Column("model_id", sa.Integer(), nullable=False),
@@ -465,8 +487,8 @@ def upgrade() -> None:
         sa.Column("value", sa.LargeBinary(), nullable=False),
         sa.PrimaryKeyConstraint("name", name="pk_metadata"),
     )
-    # whoever writes a receipt holds this row
-    op.execute(sa.text("INSERT INTO metadata (name, value) VALUES ('receipts', :empty)").bindparams(empty=b""))
+    # the newest signed head; whoever appends to the register holds this row
+    op.execute(sa.text("INSERT INTO metadata (name, value) VALUES ('register', :empty)").bindparams(empty=b""))
     op.create_table(
         "orphan_files",
         sa.Column("path", sa.String(length=500), nullable=False),
@@ -474,16 +496,126 @@ def upgrade() -> None:
         sa.Column("created_at", MOMENT, nullable=False),
         sa.PrimaryKeyConstraint("path", name="pk_orphan_files"),
     )
+    create_audit_log()
+
+
+def create_audit_log() -> None:
+    """Create the tables of the audit log, whose rows cannot be changed, and of returning subjects."""
+    op.create_table(
+        "audit_entries",
+        sa.Column("id", BIG, nullable=False),
+        sa.Column("at", MOMENT, nullable=False),
+        sa.Column("actor", sa.String(length=20), nullable=False),
+        sa.Column("action", sa.String(length=40), nullable=False),
+        sa.Column("model", sa.String(length=63), nullable=True),
+        sa.Column("version", sa.Integer(), nullable=True),
+        sa.Column("position", BIG, nullable=True),
+        sa.Column("erasure_id", sa.String(length=36), nullable=True),
+        sa.Column("job_id", sa.String(length=36), nullable=True),
+        sa.Column("object_id", sa.String(length=36), nullable=True),
+        sa.Column("client", sa.String(length=45), nullable=True),
+        sa.Column("request_id", sa.String(length=64), nullable=True),
+        sa.Column("counts", JSON, nullable=True),
+        sa.PrimaryKeyConstraint("id", name="pk_audit_entries"),
+        sqlite_autoincrement=True,
+    )
+    op.create_index("ix_audit_entries_at", "audit_entries", ["at"])
+    copies = (
+        "action IN ('weights_downloaded', 'onnx_downloaded', 'coefficients_read', 'bundle_downloaded',"
+        " 'examples_exported')"
+    )
+    for name, columns, condition in (
+        ("erasure_id", ["erasure_id"], "erasure_id IS NOT NULL"),
+        ("copies", ["model", "id"], copies),
+    ):
+        where = sa.text(condition)
+        op.create_index(
+            f"ix_audit_entries_{name}", "audit_entries", columns, sqlite_where=where, postgresql_where=where
+        )
+    if op.get_bind().dialect.name == "sqlite":
+        op.execute(
+            "CREATE TRIGGER audit_entries_unchanged BEFORE UPDATE ON audit_entries"
+            " BEGIN SELECT RAISE(ABORT, 'audit entries cannot be changed'); END"
+        )
+    else:
+        op.execute(
+            "CREATE FUNCTION reject_change() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$ BEGIN RAISE EXCEPTION '% entries cannot be changed', TG_TABLE_NAME; END $$"
+        )
+        op.execute(
+            "CREATE TRIGGER audit_entries_unchanged BEFORE UPDATE ON audit_entries"
+            " FOR EACH ROW EXECUTE FUNCTION reject_change()"
+        )
+    op.create_table(
+        "suppressions",
+        sa.Column("id", BIG, nullable=False),
+        sa.Column("hash", sa.String(length=64), nullable=False),
+        sa.Column("expires_at", MOMENT, nullable=False),
+        sa.PrimaryKeyConstraint("id", name="pk_suppressions"),
+        sa.UniqueConstraint("hash", name="uq_suppressions_hash"),
+        sqlite_autoincrement=True,
+    )
+    op.create_index("ix_suppressions_expires_at", "suppressions", ["expires_at"])
+
+
+def create_register() -> None:
+    """Create the tables of the register of erasures."""
+    op.create_table(
+        "register_leaves",
+        sa.Column("index", BIG, autoincrement=False, nullable=False),
+        sa.Column("commitment", sa.LargeBinary(), nullable=False),
+        sa.Column("salt", sa.LargeBinary(), nullable=True),
+        sa.Column("record", sa.Text(), nullable=True),
+        sa.Column("erasure_id", sa.String(length=36), nullable=True),
+        sa.Column("filed", sa.Boolean(), nullable=False),
+        sa.Column("created_at", MOMENT, nullable=False),
+        sa.PrimaryKeyConstraint("index", name="pk_register_leaves"),
+    )
+    op.create_index("ix_register_leaves_erasure_id", "register_leaves", ["erasure_id"], unique=False)
+    for name, column, condition in (
+        ("ix_register_leaves_unfiled", "index", sa.text("NOT filed")),
+        ("ix_register_leaves_created_at", "created_at", sa.text("record IS NOT NULL")),
+    ):
+        op.create_index(name, "register_leaves", [column], sqlite_where=condition, postgresql_where=condition)
+    op.create_table(
+        "register_nodes",
+        sa.Column("level", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("index", BIG, autoincrement=False, nullable=False),
+        sa.Column("hash", sa.LargeBinary(), nullable=False),
+        sa.PrimaryKeyConstraint("level", "index", name="pk_register_nodes"),
+    )
+    op.create_table(
+        "register_keys",
+        sa.Column("key_id", sa.String(length=16), nullable=False),
+        sa.Column("public_key", sa.String(length=500), nullable=False),
+        sa.Column("until", BIG, nullable=True),
+        sa.Column("head", sa.JSON(), nullable=True),
+        sa.PrimaryKeyConstraint("key_id", name="pk_register_keys"),
+    )
+    op.create_table(
+        "register_timestamps",
+        sa.Column("size", BIG, autoincrement=False, nullable=False),
+        sa.Column("head", sa.JSON(), nullable=False),
+        sa.Column("response", sa.LargeBinary(), nullable=False),
+        sa.Column("created_at", MOMENT, nullable=False),
+        sa.PrimaryKeyConstraint("size", name="pk_register_timestamps"),
+    )
 
 
 def downgrade() -> None:
+    op.drop_table("suppressions")
+    op.drop_table("audit_entries")
+    if op.get_bind().dialect.name != "sqlite":
+        op.execute("DROP FUNCTION reject_change()")
     op.drop_table("orphan_files")
     op.drop_table("metadata")
     op.drop_table("mutexes")
     op.drop_table("tracking_events")
+    for table in ("timestamps", "keys", "nodes", "leaves"):
+        op.drop_table(f"register_{table}")
     op.drop_table("receipts")
-    op.drop_table("erasure_events")
     op.drop_table("erasure_parts")
+    op.drop_table("erasure_subjects")
     op.drop_table("erasures")
     op.drop_table("versions")
     op.drop_table("removals")
@@ -499,6 +631,7 @@ def downgrade() -> None:
     op.drop_table("deliveries")
     op.drop_table("webhooks")
     op.drop_table("sign_ins")
+    op.drop_table("key_usage")
     op.drop_table("keys")
     op.drop_table("examples")
     op.drop_table("idempotency_records")

@@ -11,16 +11,21 @@ from sqlalchemy.orm import Session
 from starlette.responses import Response
 
 from core import ledger
+from core.audit.entries import About
 from core.errors import Invalid, NotFound
 from core.jobs import queue
+from core.keys.quotas import charge, charged
+from core.kprior.model.spec import Spec, frozen_encoder
 from core.ledger import queries
-from core.ledger.additions import LayoutChanged
+from core.ledger.additions import Ingest, LayoutChanged
 from core.ledger.batch import Batch
-from core.ledger.specs import layout_at, spec_at
+from core.ledger.encodings import key_of
+from core.ledger.spec_history import layout_at, spec_at
 from core.models import catalog
-from core.models.fields import Moment
+from core.models.field_types import Moment
 from core.models.policy import policy_of
-from service import counters
+from core.tables.audit import Action
+from service import prometheus_counters
 from service.context import CachedModel, Context, ContextDep
 from service.examples import formats
 from service.examples.readers import FIELD, ExampleReader, check_text
@@ -29,6 +34,7 @@ from service.http.auth import Caller, Ingester, Reader
 from service.http.body_threads import run_for_body
 from service.http.pagination import After, Limit, Page, page_of, parse_cursor
 from service.http.problems import problem_responses
+from service.http.request_audit import AuditorDep
 from service.http.routes import AuthenticatedRoute
 from service.http.unit_of_work import UnitOfWork, Write
 from service.models.endpoints import Name
@@ -92,7 +98,7 @@ def store(
         if source is not None:
             check_text([source], "source", "source_invalid")
             batch = replace(batch, sources=batch.sources_or([source] * len(batch)))
-        return store_in(name, model, batch, caller, context, write)
+        return store_in(name, model, batch, caller, context, write, len(body))
 
     return with_cached_model(name, caller, context, act)
 
@@ -132,22 +138,33 @@ def read_body(
 
 
 def store_in(
-    name: str, model: CachedModel, batch: Batch, caller: Caller, context: Context, write: UnitOfWork
+    name: str, model: CachedModel, batch: Batch, caller: Caller, context: Context, write: UnitOfWork, size: int
 ) -> Response:
+    """Add the examples of a body of `size` bytes."""
+    ingest = Ingest(context.screen, write.auditor.origin(caller), name)
+
     def within(act: Callable[[Session], ledger.Added]) -> Response:
-        return write(caller.credential, 201, lambda session: to_response(act(session)))
+        def charge_and_add(session: Session) -> AddedResponse:
+            charge(session, caller.key_id, caller.quota, len(batch), size)
+            return to_response(act(session))
+
+        return write(caller, 201, charge_and_add, Action.EXAMPLES_ADDED, About(name))
 
     # only a response that is stored for an Idempotency-Key needs the transaction of the request
-    stored = ledger.add(context.database, model.id, model.holdout, batch, None if write.key is None else within)
-    counters.count_unseen(name, inputs_of(model.spec).count_other(batch.x))
+    if write.key is not None:
+        stored = ledger.add(context.database, model.id, model.holdout, batch, within, ingest)
+    else:
+        with charged(context.database, caller.key_id, caller.quota, len(batch), size):
+            stored = ledger.add(context.database, model.id, model.holdout, batch, None, ingest)
+    prometheus_counters.count_unseen(name, inputs_of(model.spec).count_other(batch.x))
     if isinstance(stored, Response):
         return stored
     return Response(to_response(stored).model_dump_json(), 201, media_type="application/json")
 
 
 def to_response(added: ledger.Added) -> AddedResponse:
-    counters.EXAMPLES.labels("accepted").inc(added.accepted)
-    counters.EXAMPLES.labels("duplicate").inc(added.duplicates)
+    prometheus_counters.EXAMPLES.labels("accepted").inc(added.accepted)
+    prometheus_counters.EXAMPLES.labels("duplicate").inc(added.duplicates)
     return AddedResponse(**vars(added))
 
 
@@ -179,9 +196,13 @@ def require_date(text: str) -> str:
 class ExampleQuery:
     """The query parameters that choose examples."""
 
-    state: Annotated[Literal["active", "quarantined"], Query(description="`quarantined`: examples in quarantine.")] = (
-        "active"
-    )
+    state: Annotated[
+        Literal["active", "quarantined", "encoding_failed"],
+        Query(
+            description="`quarantined`: examples in quarantine; `encoding_failed`: active examples that the model's "
+            "encoder could not encode, which are not trained on."
+        ),
+    ] = "active"
     label: Annotated[
         Literal["pending"] | None, Query(description="`pending`: examples without a label, ordered by id.")
     ] = None
@@ -193,9 +214,12 @@ class ExampleQuery:
         Query(description="Only examples whose event time, or else time of arrival, is not earlier."),
     ] = None
 
-    def to_filter(self) -> queries.ExampleFilter:
-        holdout = None if self.split is None else self.split == "holdout"
-        return queries.ExampleFilter(self.state == "quarantined", self.source, holdout, self.since)
+    def to_filter(self, spec: Spec) -> queries.ExampleFilter:
+        holdout, failed_by = None if self.split is None else self.split == "holdout", None
+        if self.state == "encoding_failed":
+            encoder = frozen_encoder(spec)
+            failed_by = "" if encoder is None else key_of(encoder)
+        return queries.ExampleFilter(self.state == "quarantined", failed_by, self.source, holdout, self.since)
 
 
 @router.get("", response_model=Page[ExampleResponse], responses=problem_responses(404))
@@ -203,6 +227,7 @@ def list_examples(
     name: Name,
     caller: Reader,
     context: ContextDep,
+    auditor: AuditorDep,
     chosen: Annotated[ExampleQuery, Depends()],
     limit: Limit = 100,
     after: After = None,
@@ -213,10 +238,16 @@ def list_examples(
         layout = layout_at(session, model.id, model.head)
         limit = max(1, min(limit, NUMBERS_PER_PAGE // inputs_of(layout.spec).width))
         if chosen.label == "pending":
-            waiting = queries.page_pending(session, model, after or "", limit + 1, chosen.to_filter())
-            return page_of(waiting, limit, lambda row: of_pending(row, layout), lambda row: row.id)
-        rows = queries.page_examples(session, model, parse_cursor(after, 0), limit + 1, chosen.to_filter())
-        return page_of(rows, limit, lambda row: of_example(row, layout), lambda row: row.position)
+            waiting = queries.page_pending(session, model, after or "", limit + 1, chosen.to_filter(layout.spec))
+            page = page_of(waiting, limit, lambda row: of_pending(row, layout), lambda row: row.id)
+        else:
+            rows = queries.page_examples(
+                session, model, parse_cursor(after, 0), limit + 1, chosen.to_filter(layout.spec)
+            )
+            page = page_of(rows, limit, lambda row: of_example(row, layout), lambda row: row.position)
+    if page.items:
+        auditor.record_read(caller, Action.EXAMPLES_READ, About(name, counts={"examples": len(page.items)}))
+    return page
 
 
 Id = Annotated[str, Path(description="Id of the example.", max_length=200, examples=["a1"])]
@@ -240,7 +271,7 @@ async def replace_examples(
     kind, body = request.headers.get("content-type", ""), await request.body()
 
     def act(model: CachedModel) -> Response:
-        return replace_in(name, model, read_body(model, context, kind, body), caller, write)
+        return replace_in(name, model, read_body(model, context, kind, body), caller, write, len(body))
 
     return await run_for_body(body, lambda: with_cached_model(name, caller, context, act))
 
@@ -265,34 +296,38 @@ async def replace_example(
         if not id or not id.isprintable():
             raise NotFound("example_not_found", "The example does not exist.")
         with errors_of_one(FIELD):
-            return replace_in(name, model, read_body(model, context, kind, body, id), caller, write)
+            return replace_in(name, model, read_body(model, context, kind, body, id), caller, write, len(body))
 
     return await run_for_body(body, lambda: with_cached_model(name, caller, context, act))
 
 
-def replace_in(name: str, cached: CachedModel, batch: Batch, caller: Caller, write: UnitOfWork) -> Response:
-    """Replace examples and enqueue an adaptation in one transaction."""
+def replace_in(name: str, cached: CachedModel, batch: Batch, caller: Caller, write: UnitOfWork, size: int) -> Response:
+    """Replace examples with those of a body of `size` bytes, and enqueue an adaptation, in one transaction."""
 
     def correct(session: Session) -> ReplacedResponse:
+        charge(session, caller.key_id, caller.quota, len(batch), size)
         model = catalog.find(session, name, caller.models, lock=True)
         if model.id != cached.id:
             raise NotFound("model_not_found", "The model does not exist.")
-        replaced = ledger.replace_examples(session, model, batch)
+        replaced = ledger.replace_examples(session, model, batch, write.context.screen)
         job = queue.enqueue_adaptation(session, model, write.request_id) if replaced.replaced else None
-        counters.EXAMPLES.labels("replaced").inc(replaced.replaced)
-        counters.count_unseen(name, inputs_of(cached.spec).count_other(batch.x))
+        prometheus_counters.EXAMPLES.labels("replaced").inc(replaced.replaced)
+        prometheus_counters.count_unseen(name, inputs_of(cached.spec).count_other(batch.x))
         return ReplacedResponse(**vars(replaced), position=model.head, job=job)
 
-    return write(caller.credential, 202, correct)
+    return write(caller, 202, correct, Action.EXAMPLES_REPLACED, About(name))
 
 
 @router.get("/{id:path}", response_model=ExampleResponse, responses=problem_responses(404))
-def show_example(name: Name, id: Id, caller: Reader, context: ContextDep) -> ExampleResponse:
+def show_example(name: Name, id: Id, caller: Reader, context: ContextDep, auditor: AuditorDep) -> ExampleResponse:
     """Get an active example, or one without a label, by its id."""
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)
         layout = layout_at(session, model.id, model.head)
         waiting = queries.find_pending(session, model, id)
         if waiting is not None:
-            return of_pending(waiting, layout)
-        return of_example(queries.find_example(session, model, id), layout)
+            shown = of_pending(waiting, layout)
+        else:
+            shown = of_example(queries.find_example(session, model, id), layout)
+    auditor.record_read(caller, Action.EXAMPLES_READ, About(name, counts={"examples": 1}))
+    return shown

@@ -7,13 +7,16 @@ import pyarrow as pa
 from fastapi import APIRouter
 from starlette.responses import Response
 
+from core.audit.entries import About
 from core.kprior.model.spec import Spec
 from core.ledger.exports import ExportedRows, read_exported
-from core.ledger.specs import layout_at
+from core.ledger.spec_history import has_soft_labels, layout_at
 from core.models import catalog
+from core.tables.audit import Action
 from service.context import ContextDep
 from service.http.auth import Reader
 from service.http.problems import problem_responses
+from service.http.request_audit import AuditorDep
 from service.http.routes import AuthenticatedRoute
 from service.http.table_streams import CONTENT, ResponseFormat, stream
 from service.models.endpoints import Name
@@ -31,36 +34,46 @@ BATCH_ROWS, BATCH_BYTES = 50_000, 8 * 2**20
     response_class=Response,
     responses={200: {"description": "The examples.", "content": CONTENT}, **problem_responses(404)},
 )
-def export_examples(name: Name, caller: Reader, context: ContextDep, form: ResponseFormat) -> Response:
+def export_examples(
+    name: Name, caller: Reader, context: ContextDep, auditor: AuditorDep, form: ResponseFormat
+) -> Response:
     """Export the active examples as of the time of the request, in the order of their positions, with the columns `id`,
-    `y`, `weight`, `split` and the features by name, or `x`. The subject is not exported.
+    `y`, `weight`, `split`, `time`, `source` and the features by name, or `x`. The export can be sent again as examples.
+    It has no subjects, of which only keyed hashes are stored.
     """
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)
         model_id, head, layout = model.id, model.head, layout_at(session, model.id, model.head)
-    schema = schema_of(layout.spec)
+        count, soft = model.train_count + model.holdout_count, has_soft_labels(session, model)
+    auditor.record_read(
+        caller, Action.EXAMPLES_EXPORTED, About(name, position=head, counts={"examples": count} if count else {})
+    )
+    schema = schema_of(layout.spec, soft)
     rows = read_exported(context.database, model_id, layout, head)
-    tables = merge((to_record_batch(chunk, layout.spec) for chunk in rows), schema)
+    tables = merge((to_record_batch(chunk, layout.spec, soft) for chunk in rows), schema)
     return stream(tables, schema, form, f"{name}-{head}", {"model": name, "position": str(head)})
 
 
-def schema_of(spec: Spec) -> pa.Schema:
+def schema_of(spec: Spec, soft: bool) -> pa.Schema:
     """The schema of the record batches, even without examples."""
     inputs, none = inputs_of(spec), np.empty(0)
-    nothing = ExportedRows([], np.empty((0, inputs.width), inputs.dtype), none, none, none.astype(np.bool_))
-    return to_record_batch(nothing, spec).schema
+    x = np.empty((0, inputs.width), inputs.dtype)
+    nothing = ExportedRows([], x, none, none, none.astype(np.bool_), [], [], None)
+    return to_record_batch(nothing, spec, soft).schema
 
 
-def to_record_batch(rows: ExportedRows, spec: Spec) -> pa.RecordBatch:
-    """Rows in the format in which callers send them."""
+def to_record_batch(rows: ExportedRows, spec: Spec, soft: bool) -> pa.RecordBatch:
+    """Rows in the format in which callers send them; `soft`: whether labels of a binary target may be soft."""
     splits = pa.DictionaryArray.from_arrays(pa.array(rows.holdout.astype("int8")), pa.array(["train", "holdout"]))
     own = {
         "id": pa.array(rows.ids, pa.string()),
-        "y": Targets(spec["target"]).to_column(rows.y),
+        "y": Targets(spec["target"]).to_column(rows.y, soft),
         "weight": pa.array(rows.weight),
         "split": splits,
+        "time": pa.array(rows.times, pa.timestamp("us", "UTC")),
+        "source": pa.array(rows.sources, pa.string()),
     }
-    return pa.RecordBatch.from_pydict({**own, **inputs_of(spec).to_columns(rows.x)})
+    return pa.RecordBatch.from_pydict({**own, **inputs_of(spec).to_columns(rows.x, rows.unseen)})
 
 
 def merge(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:

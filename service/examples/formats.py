@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from core.errors import Unsupported
 from core.ledger.batch import Batch
-from service.examples.objects import read_json, read_ndjson, read_one
+from service.examples.json_objects import read_json, read_ndjson, read_one
 from service.examples.readers import ExampleReader
 from service.examples.tables import from_table, open_arrow, open_parquet, read_csv
 

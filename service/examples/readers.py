@@ -16,6 +16,7 @@ from core.ledger.batch import Batch, subject_hashes
 from core.ledger.holdout_split import Split
 from service.parsing.columns import RESERVED
 from service.parsing.inputs import Inputs, inputs_of
+from service.parsing.inputs.base import Unseen
 
 FIELD = "examples"
 MAX_ID_LENGTH = 200
@@ -80,6 +81,8 @@ class OptionalColumns:
     weights: NDArray[np.float64] | None
     times: NDArray[np.datetime64] | None
     sources: Sequence[Any]
+    unseen: Unseen | None
+    """Texts of unseen category values."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +108,15 @@ class ExampleReader(RowReader):
         if sources.count(None) < len(sources):
             check_text([s if s is not None else "-" for s in sources], "source", "source_invalid")
         named = None if sources.count(None) == len(sources) else sources
-        return Batch(ids, hashes, x, y, chosen, weights=optional.weights, times=optional.times, sources=named)
+        if optional.unseen is not None:
+            self.check_unpacked(sum(len(text) for text in optional.unseen if text is not None))
+        return Batch(
+            *(ids, hashes, x, y, chosen),
+            weights=optional.weights,
+            times=optional.times,
+            sources=named,
+            unseen=optional.unseen,
+        )
 
 
 class InputReader(RowReader):

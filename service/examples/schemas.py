@@ -7,9 +7,9 @@ import numpy as np
 from pydantic import Field
 
 from core.ledger.layouts import Layout
-from core.ledger.pending import inputs_of as pending_inputs
 from core.ledger.queries import StoredExample
-from core.models.fields import is_none
+from core.ledger.unlabelled_examples import inputs_of as pending_inputs
+from core.models.field_types import is_none, is_zero
 from core.tables.ledger import Example, PendingExample
 from service.examples.formats import FORMATS, JSON
 from service.http.body_schemas import Schema, describe_body
@@ -31,12 +31,14 @@ EXAMPLE: Schema = {
             "description": "Person that the example is about. Only a keyed hash of it is stored.",
         },
         "x": {
-            "anyOf": [{"type": "array"}, {"type": "object"}],
-            "description": "A list of numbers, channels of rows of pixels, or a value for each column.",
+            "anyOf": [{"type": "array"}, {"type": "object"}, {"type": "string"}],
+            "description": "A list of numbers, channels of rows of pixels, a PNG or JPEG file in Base64, a text, or a "
+            "value for each column.",
         },
         "y": {
-            "type": ["integer", "number", "string", "boolean", "null"],
-            "description": "The label; null if it is not known yet.",
+            "type": ["integer", "number", "string", "boolean", "array", "null"],
+            "items": {"type": ["integer", "string", "boolean"]},
+            "description": "The label, or a list of labels; null if it is not known yet.",
         },
         "split": {"enum": ["train", "holdout", None]},
         "weight": {
@@ -99,6 +101,8 @@ class AddedResponse(ResponseModel):
     first_position: int | None = None
     """First position that the batch took in the ledger; null if it took none, as examples without a label do."""
     last_position: int | None = None
+    quarantined: int = Field(0, exclude_if=is_zero)
+    """Number of stored examples in quarantine, because they are about people whose data was erased; missing if zero."""
 
 
 class ReplacedResponse(ResponseModel):
@@ -108,6 +112,8 @@ class ReplacedResponse(ResponseModel):
     """Number of examples that were replaced."""
     unchanged: int = 0
     """Number of examples that already had the given content."""
+    quarantined: int = Field(0, exclude_if=is_zero)
+    """Number of new examples in quarantine, because they are about people whose data was erased; missing if zero."""
     position: int = 0
     """Last position that the correction took in the ledger, one for each replaced example; the head if it took none."""
     job: str | None = None
@@ -130,8 +136,8 @@ class ExampleResponse(ResponseModel):
     id: str
     x: Any
     """A list of numbers, channels of rows of pixels, or a value for each column."""
-    y: int | float | str | None
-    """Null if the example has no label yet."""
+    y: int | float | str | list[int | str] | None
+    """A list for a target of several labels. Null if the example has no label yet."""
     split: Literal["train", "holdout"]
     weight: float
     """How many times the example counts."""
@@ -147,10 +153,10 @@ class ExampleResponse(ResponseModel):
 
 def of_example(row: Example | StoredExample, layout: Layout) -> ExampleResponse:
     inputs = inputs_of(layout.spec)
-    y, x = layout.content(row.position, row.y, row.x)
+    y, x, unseen = layout.content(row.position, row.y, row.x, row.unseen)
     return ExampleResponse(
         id=row.id,
-        x=inputs.to_json(np.frombuffer(x, inputs.dtype)),
+        x=inputs.to_json(inputs.from_stored(x), unseen),
         y=Targets(layout.spec["target"]).to_json(y),
         split="holdout" if row.holdout else "train",
         weight=1.0 if row.weight is None else row.weight,
@@ -161,9 +167,10 @@ def of_example(row: Example | StoredExample, layout: Layout) -> ExampleResponse:
 
 
 def of_pending(row: PendingExample, layout: Layout) -> ExampleResponse:
+    x, unseen = pending_inputs([row], layout)
     return ExampleResponse(
         id=row.id,
-        x=inputs_of(layout.spec).to_json(pending_inputs([row], layout)[0]),
+        x=inputs_of(layout.spec).to_json(x[0], unseen[0] if unseen else None),
         y=None,
         split="holdout" if row.holdout else "train",
         weight=1.0 if row.weight is None else row.weight,

@@ -27,7 +27,7 @@ MAX_HEADER_BYTES = 2**24
 
 def read_csv(reader: ExampleReader, body: bytes) -> Batch:
     names = check_csv(reader, body)
-    types = {**reader.inputs.feature_columns(names), **dict.fromkeys(columns.RESERVED - {"x"}, pa.string())}
+    types = {**dict.fromkeys(columns.RESERVED - {"x"}, pa.string()), **reader.inputs.feature_columns(names)}
     try:
         return from_table(reader, parse_csv(body, types))
     except pa.ArrowInvalid as error:
@@ -137,7 +137,9 @@ def check_schema(reader: RowReader, schema: pa.Schema) -> None:
         raise Malformed("body_malformed", "A column name is not valid UTF-8.") from None
     check_names(reader, names)
     for field in schema:
-        columns.check_type(field.type, reader.field, field.name)
+        if not (field.name == "x" and reader.inputs.takes_files and columns.is_binary(field.type)):
+            listed = field.name == "y" and reader.spec["target"]["kind"] == "labels"
+            columns.check_type(field.type, reader.field, field.name, listed)
 
 
 def check_width(reader: RowReader, count: int) -> None:
@@ -175,12 +177,13 @@ def from_table(reader: ExampleReader, table: pa.Table) -> Batch:
         i = next(i for i, split in enumerate(splits) if split in strange_splits)
         raise Invalid.at((FIELD, i, "split"), "example_invalid", "must be 'train', 'holdout' or missing")
     x = reader.inputs.from_columns(table, FIELD)
-    y = Targets(reader.spec["target"]).from_column(table.column("y"), FIELD, reader.unlabelled)
+    y = Targets.of(reader.spec).from_column(table.column("y"), FIELD, reader.unlabelled)
     optional = OptionalColumns(
         subjects=subjects,
         splits=splits,
         weights=weights.from_column(table.column("weight"), FIELD) if "weight" in names else None,
         times=times.from_column(table.column("time"), FIELD) if "time" in names else None,
         sources=columns.texts(table.column("source"), FIELD, "source") if "source" in names else nothing,
+        unseen=reader.inputs.unseen_in_columns(table, x, FIELD),
     )
     return reader.batch(ids, x, y, optional)

@@ -25,12 +25,12 @@ from starlette.types import Receive, Scope, Send
 
 from core.errors import AmendError
 from core.tables.keys import Scope as KeyScope
-from service.context import Context
 from service.examples.endpoints import store
 from service.http import problems
 from service.http.auth import Caller, find_cached_caller
 from service.http.body_threads import run_for_body
 from service.http.middleware import limit_body
+from service.http.request_audit import Auditor, client_of
 from service.http.unit_of_work import UnitOfWork
 from service.predictions.predict import predict
 
@@ -47,22 +47,21 @@ class FastRequest(NamedTuple):
     name: str
     headers: dict[bytes, bytes]
     body: bytes
-    request_id: str
+    auditor: Auditor
     caller: Caller
     app: FastAPI
 
 
 async def predictions(request: FastRequest) -> tuple[int, bytes]:
     state = request.app.state
-    write = UnitOfWork(state.context, request.request_id, None, b"")
+    write = UnitOfWork(request.auditor)
     response = await predict(request.body, request.name, request.caller, state.versions, write)
     return 200, response if isinstance(response, bytes) else bytes(response.body)
 
 
 async def examples(request: FastRequest) -> tuple[int, bytes]:
-    context: Context = request.app.state.context
     kind = request.headers.get(b"content-type", b"").decode("latin-1")
-    write = UnitOfWork(context, request.request_id, None, b"")
+    write = UnitOfWork(request.auditor)
     versions = request.app.state.versions
     response = await run_for_body(
         request.body, lambda: store(request.name, kind, request.body, request.caller, versions, write)
@@ -99,13 +98,14 @@ class FastPath:
         scope["route"], scope["path_params"], scope["state"]["caller"] = ROUTES[resource], {"name": name}, caller
         scope_needed, handle = HANDLERS[resource]
         try:
-            context.rate_limit.admit(caller.key_id)
+            context.rate_limit.admit(caller.key_id, caller.requests_per_second)
             caller.require(scope_needed)
             length = headers.get(b"content-length", b"").decode("latin-1")
             body = await read_body(limit_body(receive, length, context.settings.max_body_bytes))
             if body is None:
                 return
-            request = FastRequest(name, headers, body, scope["state"]["request_id"], caller, self.app)
+            auditor = Auditor(context, scope["state"]["request_id"], client_of(scope))
+            request = FastRequest(name, headers, body, auditor, caller, self.app)
             status, content = await handle(request)
         except AmendError as error:
             await problems.on_amend_error(None, error)(scope, receive, send)

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from core.logs import current_request, request_line
-from service import counters
+from service import prometheus_counters
 from service.http import problems
 
 REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
@@ -65,7 +65,7 @@ class RequestLog:
             is_file = 0 < status < 400 and scope["method"] != "OPTIONS"
             route: str = getattr(scope.get("route"), "path", "file" if is_file else "unknown")
             seconds = time.perf_counter() - started
-            counters.count_request(scope["method"], route, status, seconds)
+            prometheus_counters.count_request(scope["method"], route, status, seconds)
             if route not in PROBE_ROUTES or status >= 400:
                 caller = scope["state"].get("caller")
                 # a name that is not a model of the caller may be personal data
@@ -97,20 +97,28 @@ class MonotonicReads:
         return await self.app(scope, receive, send_recorded)
 
 
-class BodyLimit:
-    """Rejects bodies above a size."""
+ENCODERS = "/v1/encoders"
+"""Path that ONNX files are uploaded to."""
 
-    def __init__(self, app: ASGIApp, limit: int) -> None:
+
+class BodyLimit:
+    """Rejects bodies above a size; encoders have a limit of their own."""
+
+    def __init__(self, app: ASGIApp, limit: int, encoder_limit: int) -> None:
         self.app = app
-        self.limit = limit
+        self.limit, self.encoder_limit = limit, encoder_limit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            receive = limit_body(receive, Headers(scope=scope).get("content-length", ""), self.limit)
+            length = Headers(scope=scope).get("content-length", "")
+            if scope["path"] == ENCODERS:
+                receive = limit_body(receive, length, self.encoder_limit, "Raise AMEND_ENCODER_MAX_BYTES.")
+            else:
+                receive = limit_body(receive, length, self.limit)
         await self.app(scope, receive, send)
 
 
-def limit_body(receive: Receive, length: str, limit: int) -> Receive:
+def limit_body(receive: Receive, length: str, limit: int, advice: str = "Send smaller batches.") -> Receive:
     """Reject a body above a size: by its Content-Length, before it is read, or while it is read."""
     seen = int(length) if length.isdecimal() and len(length) < 20 else 0
     if seen <= limit:
@@ -121,7 +129,7 @@ def limit_body(receive: Receive, length: str, limit: int) -> Receive:
         message: Message = {} if seen > limit else await receive()
         seen += len(message.get("body", b""))
         if seen > limit:
-            raise HTTPException(413, f"The body exceeds the limit of {limit} bytes. Send smaller batches.")
+            raise HTTPException(413, f"The body exceeds the limit of {limit} bytes. {advice}")
         return message
 
     return receive_limited

@@ -99,7 +99,7 @@ def on_amend_error(request: Request | None, error: Exception) -> Response:
     status = STATUS[type(error)]
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {"Retry-After": "1"} if status == 503 else {}
     if isinstance(error, errors.TooMany):
-        headers = {"Retry-After": str(error.seconds)}
+        headers = {} if error.seconds is None else {"Retry-After": str(error.seconds)}
     if status == 503:
         log.warning("service_unavailable", code=error.code, exc_info=error)
     return respond(status, error.code, error.detail, error.errors, headers, request)

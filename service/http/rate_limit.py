@@ -17,19 +17,24 @@ BURST_SECONDS = 10.0
 class RateLimit:
     """One per process. Only the event loop uses it, so it needs no lock."""
 
-    def __init__(self, per_second: float) -> None:
-        self.pause = 1 / per_second if per_second else 0.0
+    def __init__(self, per_second: float, processes: int = 1) -> None:
+        self.processes = processes
+        self.per_second = per_second
         self._even: dict[str, float] = {}
         """For each key, the time at which it would have sent its requests at the permitted rate."""
 
-    def admit(self, key_id: str) -> None:
-        """Count a request of a key. Raises TooMany, without counting it, above the limit."""
-        if not self.pause:
+    def admit(self, key_id: str, own_limit: float | None = None) -> None:
+        """Count a request of a key. Raises TooMany, without counting it, above the limit: the key's own, or else that
+        of all keys.
+        """
+        per_second = self.per_second if own_limit is None else own_limit
+        if not per_second:
             return
+        pause = self.processes / per_second
         moment = time.monotonic()
         even = max(self._even.get(key_id, 0.0), moment)
-        ahead = even + self.pause - moment - max(BURST_SECONDS, self.pause)
+        ahead = even + pause - moment - max(BURST_SECONDS, pause)
         if ahead > 0:
             message = "Rate limit exceeded for this API key. Retry after the number of seconds in Retry-After."
             raise TooMany("rate_limited", message, math.ceil(ahead))
-        self._even[key_id] = even + self.pause
+        self._even[key_id] = even + pause

@@ -9,6 +9,7 @@ from fastapi.routing import APIRoute
 from starlette.responses import Response
 
 from core.errors import Invalid, Unsupported
+from core.settings import Settings
 from service.context import context_of
 from service.http.auth import ScopeCheck, authenticate
 from service.http.decompression import decompress
@@ -50,9 +51,14 @@ class AuthenticatedRoute(CheckedRoute):
             if isinstance(check := getattr(call, "__self__", None), ScopeCheck):
                 caller.require(*check.scopes)
 
+    @staticmethod
+    def max_body_bytes(settings: Settings) -> int:
+        """Size limit of a decompressed body that the endpoint reads itself."""
+        return settings.max_body_bytes
+
     async def check_body(self, request: Request) -> Request:
         if "requestBody" in (self.openapi_extra or {}):
-            return await decompress(request, context_of(request).settings.max_body_bytes)
+            return await decompress(request, self.max_body_bytes(context_of(request).settings))
         if not has_body(self):
             if request.method in ("GET", "HEAD") or is_empty(request):
                 return request

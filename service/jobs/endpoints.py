@@ -9,11 +9,13 @@ from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from core.audit.entries import About
 from core.errors import Conflict, NotFound
 from core.jobs import leases, queue
 from core.jobs.queries import find_job, page_jobs
 from core.lifecycle.job_completion import follow_up
 from core.models import catalog
+from core.tables.audit import Action
 from core.tables.jobs import ENDED, JobKind, JobState
 from service.context import Context, ContextDep
 from service.http.auth import Admin, Caller, Reader
@@ -29,6 +31,10 @@ router = APIRouter(prefix="/v1", tags=["Work"], route_class=AuthenticatedRoute)
 Id = Annotated[str, Path(description="Id of the job, or a unique prefix of at least six characters.", max_length=36)]
 
 
+def about_job(job: JobResponse) -> list[About]:
+    return [About(job.model, job_id=job.id)]
+
+
 def start_job(name: str, kind: JobKind, caller: Caller, write: UnitOfWork) -> Response:
     def enqueue(session: Session) -> JobResponse:
         model = catalog.find(session, name, caller.models, lock=True)
@@ -36,7 +42,7 @@ def start_job(name: str, kind: JobKind, caller: Caller, write: UnitOfWork) -> Re
             raise Conflict("nothing_to_train_on", "The model has no training examples. Add examples first.")
         return of_job(queue.enqueue(session, model, kind, write.request_id), model.name)
 
-    return write(caller.credential, 202, enqueue)
+    return write(caller, 202, enqueue, Action.JOB_REQUESTED, about_job)
 
 
 @router.post(
@@ -117,4 +123,4 @@ def cancel_job(id: Id, caller: Admin, write: Write) -> Response:
         follow_up(session, job, model)
         return of_job(job, model.name)
 
-    return write(caller.credential, 200, cancel)
+    return write(caller, 200, cancel, Action.JOB_CANCELLED, about_job)

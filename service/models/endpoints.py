@@ -1,31 +1,38 @@
 """Endpoints of models."""
 
-from typing import Annotated
+from typing import Annotated, cast
 
 from fastapi import APIRouter, Path
 from sqlalchemy.orm import Session
 from starlette.responses import Response
 
 from core import ledger
+from core.audit.entries import About
+from core.encoders import uploads
+from core.errors import Invalid
 from core.jobs import queue, resumption
-from core.kprior.model.spec import loss_of
-from core.ledger.specs import page_changes, restore_columns, spec_at, value_before, with_part
+from core.keys.quotas import check_models
+from core.kprior.model.spec import Spec, SpecPart, frozen_encoder, loss_of
+from core.ledger.encodings import count_failed
+from core.ledger.spec_history import page_changes, restore_columns, spec_at, value_before, with_part
 from core.lifecycle import model_deletion
 from core.models import catalog, holds
 from core.models.policy import patch, policy_of
 from core.models.schema_changes import compare_columns
-from core.models.training import check_removal, training_of
-from core.models.validation import check_buildable, check_class_weight, check_segments
+from core.models.training_options import check_removal, training_of
+from core.models.validation import check_buildable, check_class_weight, check_policy
+from core.tables.audit import Action
 from core.tables.ledger import ChangeKind
 from core.tables.models import Model
 from core.tables.versions import Version
 from core.tracking.links import model_page
-from core.versions.orphans import sweep
-from core.versions.queries import champion_of, is_withdrawn
+from core.versions.orphan_files import sweep
+from core.versions.queries import champion_of, check_challenger, is_withdrawn
 from service.context import Context, ContextDep
 from service.http.auth import Admin, Reader
 from service.http.pagination import After, Limit, Page, page_of, parse_cursor
 from service.http.problems import problem_responses
+from service.http.request_audit import AuditorDep
 from service.http.routes import AuthenticatedRoute
 from service.http.unit_of_work import Write
 from service.models.schemas import (
@@ -59,13 +66,18 @@ def of_mlflow(model: Model, champion: Version | None, pages: str) -> ModelMlflow
     return ModelMlflowResponse(url=model_page(pages, model.name)) if published else None
 
 
-def of_counts(model: Model) -> CountsResponse:
+def of_counts(session: Session, model: Model, spec: Spec) -> CountsResponse:
+    encoder = frozen_encoder(spec)
+    failed = 0
+    if encoder is not None:
+        failed = sum(count_failed(session, model, encoder, model.head, holdout) for holdout in (False, True))
     return CountsResponse(
         train=model.train_count,
         holdout=model.holdout_count,
         removed=model.removed_count,
         quarantined=model.quarantined_count,
         unlabelled=model.pending_count,
+        encoding_failed=failed,
     )
 
 
@@ -86,7 +98,7 @@ def of_model(session: Session, model: Model, context: Context) -> ModelResponse:
             "name": model.name,
             "training": model.training,
             "policy": model.policy,
-            "counts": of_counts(model),
+            "counts": of_counts(session, model, spec),
             "head": model.head,
             "champion": model.champion,
             "withdrawn": is_withdrawn(session, model),
@@ -101,18 +113,23 @@ def of_model(session: Session, model: Model, context: Context) -> ModelResponse:
 @router.post("", status_code=201, response_model=ModelResponse, responses=problem_responses(409))
 def create_model(body: NewModel, caller: Admin, context: ContextDep, write: Write) -> Response:
     """Create a model. Its first adaptation trains it."""
-    spec = body.plain()
+    with context.database.read() as session:
+        spec = uploads.complete_spec(session, body.plain())
     check_class_weight(spec)
     check_buildable(spec, context.settings.max_parameters)
     check_removal(spec, body.training)
-    check_segments(body.policy, spec)
+    check_policy(body.policy, spec, given=body.policy.model_fields_set)
 
     def create(session: Session) -> ModelResponse:
         if caller.models is not None and body.name not in caller.models:
             caller.require_all_models()
-        return of_model(session, catalog.create(session, body.name, spec, body.training, body.policy), context)
+        uploads.complete_spec(session, spec, lock=True)  # keeps the encoder from being deleted meanwhile
+        check_models(session, caller.key_id, caller.quota)
+        model = catalog.create(session, body.name, spec, body.training, body.policy, caller.key_id)
+        check_challenger(session, model, body.policy.challenger)
+        return of_model(session, model, context)
 
-    return write(caller.credential, 201, create)
+    return write(caller, 201, create, Action.MODEL_CREATED, About(body.name))
 
 
 @router.get("", response_model=Page[ModelResponse], responses=problem_responses())
@@ -131,26 +148,34 @@ def show_model(name: Name, caller: Reader, context: ContextDep) -> ModelResponse
 
 
 @router.patch("/{name}", response_model=ModelResponse, responses=problem_responses(404))
-def change_policy(name: Name, body: PolicyPatch, caller: Admin, context: ContextDep) -> ModelResponse:
+def change_policy(
+    name: Name, body: PolicyPatch, caller: Admin, context: ContextDep, auditor: AuditorDep
+) -> ModelResponse:
     """Change fields of the policy. Fields that are not given keep their values."""
     with context.database.write() as session:
         model = catalog.find(session, name, caller.models, lock=True)
         policy = patch(policy_of(model), body.policy)
-        if "segments" in body.policy:
-            check_segments(policy, spec_at(session, model.id, model.spec, model.head))
+        check_policy(policy, spec_at(session, model.id, model.spec, model.head), given=body.policy)
+        if "challenger" in body.policy:
+            check_challenger(session, model, policy.challenger)
+        if policy.versions != policy_of(model).versions:
+            model.pruned_version = 0  # the next tick checks all versions
         model.policy = policy.plain()
+        auditor.record(session, caller, Action.POLICY_CHANGED, About(name))
         return of_model(session, model, context)
 
 
 @router.delete("/{name}", status_code=204, response_class=Response, responses=problem_responses(404))
-def delete_model(name: Name, caller: Admin, context: ContextDep) -> None:
+def delete_model(name: Name, caller: Admin, context: ContextDep, auditor: AuditorDep) -> None:
     """Delete a model with its examples, versions, jobs and files."""
     with context.database.write() as session:
         model = catalog.find(session, name, caller.models, lock=True)
         model_deletion.delete_model(session, model)
+        auditor.record(session, caller, Action.MODEL_DELETED, About(name))
     context.models.clear()
     # After the commit: files without a model are harmless orphans, a model without its files is broken.
     sweep(context.database, context.store)
+    context.write_register_files()
 
 
 @router.post("/{name}/hold", response_model=ModelResponse, responses=problem_responses(404, 409))
@@ -164,7 +189,7 @@ def hold_model(name: Name, caller: Admin, write: Write) -> Response:
         holds.hold(session, model, "held manually", caller.key_id)
         return of_model(session, model, write.context)
 
-    return write(caller.credential, 200, hold)
+    return write(caller, 200, hold, Action.MODEL_HELD, About(name))
 
 
 @router.post("/{name}/resume", response_model=ResumedResponse, responses=problem_responses(404, 409))
@@ -176,7 +201,7 @@ def resume_model(name: Name, caller: Admin, write: Write) -> Response:
         job = resumption.resume(session, model, write.request_id)
         return ResumedResponse(**dict(of_model(session, model, write.context)), job=job)
 
-    return write(caller.credential, 200, resume)
+    return write(caller, 200, resume, Action.MODEL_RESUMED, About(name))
 
 
 @router.get("/{name}/changes", response_model=Page[ChangeResponse], responses=problem_responses(404))
@@ -204,7 +229,14 @@ def change_model(name: Name, body: ModelChange, caller: Admin, context: ContextD
         new = body.parts(spec["input"]) if body.revert is None else [value_before(session, model, body.revert)]
         columns: dict[str, list[str]] = {}
         for i, (kind, value) in enumerate(new):
+            if kind is ChangeKind.ARCHITECTURE:
+                completed = uploads.complete_spec(session, with_part(spec, kind, value), lock=True)
+                value = cast(SpecPart, completed["architecture"])
+                new[i] = kind, value
             if kind is ChangeKind.INPUT:
+                if frozen_encoder(spec) is not None:
+                    message = "The columns of a model with an encoder cannot change. Create another model."
+                    raise Invalid.at(("input",), "input_incompatible", message)
                 columns["added"], columns["dropped"] = compare_columns(spec["input"], value)
                 restoring, restored = restore_columns(session, model, value)
                 new[i] = kind, restoring
@@ -217,6 +249,6 @@ def change_model(name: Name, body: ModelChange, caller: Admin, context: ContextD
         job = queue.enqueue_adaptation(session, model, write.request_id)
         return ChangedResponse(position=model.head, job=job, **columns)
 
-    response = write(caller.credential, 202, change)
+    response = write(caller, 202, change, Action.MODEL_CHANGED, About(name))
     context.models.clear()
     return response

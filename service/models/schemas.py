@@ -8,7 +8,7 @@ from typing import Annotated, Any, cast
 from pydantic import ConfigDict, Field, StrictInt, model_validator
 
 from core.kprior.model.spec import Column, Input, SpecPart
-from core.models.fields import NAME, Strict, Text, is_none
+from core.models.field_types import NAME, Strict, Text, is_none, is_zero
 from core.models.policy import Policy
 from core.models.schema_changes import (
     MAX_COLUMNS,
@@ -18,7 +18,7 @@ from core.models.schema_changes import (
     change_columns,
 )
 from core.models.spec import ArchitectureSchema, LossSchema, RegularizerSchema, SpecSchema
-from core.models.training import TrainingSchema
+from core.models.training_options import TrainingSchema
 from core.tables.ledger import Change, ChangeKind
 from service.http.response_model import ResponseModel
 
@@ -62,6 +62,9 @@ class CountsResponse(ResponseModel):
     """Examples out of force because the promotion gate rejected the version that learnt them."""
     unlabelled: int
     """Examples without a label, which are not trained on yet."""
+    encoding_failed: int = Field(0, exclude_if=is_zero)
+    """Active examples that the model's encoder could not encode. They are not trained on:
+    `GET .../examples?state=encoding_failed` lists them. Missing if zero."""
 
 
 class HeldResponse(ResponseModel):

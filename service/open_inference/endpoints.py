@@ -11,10 +11,9 @@ from fastapi import APIRouter, Header, Request
 from starlette.responses import JSONResponse, Response
 
 from core.errors import TooLarge
-from core.ledger.specs import spec_at
+from core.ledger.spec_history import spec_at
 from core.models import catalog
-from core.versions import history
-from core.versions.queries import find_version, numbers_in_use
+from core.versions.queries import find_version, numbers_in_use, require_in_use
 from service.context import Context, ContextDep
 from service.health import check_component, check_database, check_store
 from service.http.auth import Caller, Reader
@@ -90,7 +89,7 @@ def metadata_of(request: Request, context: Context, name: str, n: int | None, ca
         position, number = model.head, n or model.champion
         if number is not None:
             version = find_version(session, model, number)
-            history.require_in_use(version)
+            require_in_use(version)
             position = version.position
         spec = spec_at(session, model.id, model.spec, position)
         versions = [str(number) for number in numbers_in_use(session, model.id)]

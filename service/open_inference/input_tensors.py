@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from core.errors import Invalid
 from core.kprior.model.spec import Input, shape_of
-from service.examples.objects import decode_or_refuse
+from service.examples.json_objects import decode_or_refuse
 from service.open_inference.metadata import NUMPY
 from service.parsing.inputs import Inputs
 from service.parsing.inputs.tables import TableInputs
@@ -132,8 +132,10 @@ def read_rows(tensors: Sequence[TensorIn], tail: bytes, given: Input, inputs: In
     if isinstance(inputs, TableInputs):
         columns = (to_values(data[name]) for name in inputs.names)
         return inputs.from_values(columns, tensors[0].shape[0], FIELD)
-    if tensors[0].datatype == "BYTES":
-        raise refuse(0, "datatype", "expected numbers")
+    if (tensors[0].datatype == "BYTES") != (given["kind"] == "text"):
+        raise refuse(0, "datatype", "expected BYTES" if given["kind"] == "text" else "expected numbers")
+    if given["kind"] == "text":
+        return inputs.from_json(list(data[tensors[0].name]), FIELD)
     x = np.asarray(data[tensors[0].name], np.float64).reshape(-1, inputs.width)
     return inputs.to_stored(x, FIELD)
 
@@ -177,9 +179,12 @@ def values_of_bytes(tensor: TensorIn, data: bytes, i: int) -> NDArray[Any] | lis
         if len(data) != count * kind.itemsize:
             raise refuse(i, "data", f"expected {count * kind.itemsize} bytes for this shape, got {len(data)}")
         return np.frombuffer(data, kind)
-    texts, start = [], 0
+    texts: list[str] = []
+    start = 0
     try:
         while start < len(data):
+            if len(texts) == count:  # before the rest is decoded: sixty megabytes may be millions of empty texts
+                raise refuse(i, "data", f"expected {count} texts for this shape, got more")
             (size,) = struct.unpack_from("<I", data, start)
             start += 4 + size
             texts.append(data[start - size : start].decode())

@@ -21,6 +21,8 @@ def metadata_of_input(given: Input) -> list[tuple[str, str, list[int]]]:
     """
     if given["kind"] == "table":
         return [(column["name"], datatype_of(column), [-1, 1]) for column in given["columns"]]
+    if given["kind"] == "text":
+        return [("text", "BYTES", [-1, 1])]
     kind = "UINT8" if given["kind"] == "image" and given.get("dtype") == "uint8" else "FP32"
     return [("x", kind, [-1, *shape_of(given)])]
 
@@ -36,11 +38,16 @@ def metadata_of_output(spec: PredictorSpec) -> list[tuple[str, str, list[int]]]:
 
     >>> metadata_of_output({"target": {"kind": "classes", "values": ["cat", "dog"]}})
     [('class', 'BYTES', [-1, 1]), ('probabilities', 'FP64', [-1, 2])]
+    >>> metadata_of_output({"target": {"kind": "labels", "values": ["cat", "dog"]}})  # 1 for each predicted label
+    [('labels', 'INT64', [-1, 2]), ('probabilities', 'FP64', [-1, 2])]
     """
     target = spec["target"]
     if target["kind"] == "classes":
         kind = "INT64" if all(isinstance(value, int) for value in target["values"]) else "BYTES"
         return [("class", kind, [-1, 1]), ("probabilities", "FP64", [-1, len(target["values"])])]
+    if target["kind"] == "labels":
+        shape = [-1, len(target["values"])]
+        return [("labels", "INT64", shape), ("probabilities", "FP64", shape)]
     mean = ("score" if gives_scores(spec) else "mean", "FP64", [-1, 1])
     return [mean, ("class", "INT64", [-1, 1])] if target["kind"] == "binary" else [mean]
 
@@ -52,5 +59,5 @@ def metadata_of_uncertainty(spec: PredictorSpec) -> list[tuple[str, str, list[in
     [('std', 'FP64', [-1, 2]), ('interval', 'FP64', [-1, 4])]
     """
     target = spec["target"]
-    numbers = len(target["values"]) if target["kind"] == "classes" else 1
+    numbers = len(target["values"]) if target["kind"] == "classes" or target["kind"] == "labels" else 1
     return [("std", "FP64", [-1, numbers]), ("interval", "FP64", [-1, 2 * numbers])]

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from core.errors import Invalid
 from core.inference.predictions import to_predictions
-from core.kprior.model.posterior import Uncertainty
 from core.kprior.model.spec import PredictorSpec
+from core.kprior.model.uncertainty import Uncertainty
 from service.open_inference.input_tensors import OutputWanted, Parameters
 from service.open_inference.metadata import NUMPY, metadata_of_output
 
@@ -56,8 +56,10 @@ def tensors_of(
         parameters: Parameters = {}
         if name == "probabilities":
             values: list[Any] = mean.ravel().tolist()
-            assert target["kind"] == "classes"
+            assert target["kind"] == "classes" or target["kind"] == "labels"
             parameters["classes"] = json.dumps(target["values"], ensure_ascii=False)
+        elif name == "labels":
+            values = (mean > threshold).astype(np.int64).ravel().tolist()
         else:
             values = [prediction[name] for prediction in predictions]  # type: ignore[literal-required]
             values = list(map(str, values)) if datatype == "BYTES" else values

@@ -70,7 +70,8 @@ class OutputTensor(TensorMetadata):
 
 
 class InferenceResponse(BaseModel):
-    """Predictions: `mean` for binary targets, numbers and counts; `class` and `probabilities` for classes.
+    """Predictions: `mean` for binary targets, numbers and counts; `class` and `probabilities` for classes; `labels` (1
+    for each predicted label) and `probabilities` for targets of several labels.
 
     On request also `std` and `interval`, with the two ends for each number of the prediction.
     """

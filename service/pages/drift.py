@@ -13,9 +13,9 @@ from core.tables.documents import DriftMeasure
 from core.tables.keys import Scope
 from service.context import ContextDep
 from service.drift import find_report
+from service.pages.page_route import PageRoute
 from service.pages.rendering import render
-from service.pages.route import PageRoute
-from service.pages.visitors import VisitorDep
+from service.pages.sign_in import VisitorDep
 
 router = APIRouter(prefix="/models/{name}/drift", route_class=PageRoute, include_in_schema=False)
 

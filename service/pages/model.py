@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Query
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from core.clock import now
 from core.errors import AmendError, NotFound
-from core.jobs.outlook import Outlook, find_outlook
+from core.jobs.next_due import Outlook, find_outlook
 from core.keys.queries import names_of
 from core.kprior import State
 from core.kprior.model.spec import Spec
-from core.ledger.specs import page_changes, spec_at
+from core.ledger.quarantine import count_returned
+from core.ledger.spec_history import page_changes, spec_at
 from core.models import catalog
 from core.quality.drift_records import drift_detected_at
 from core.tables.keys import Scope
@@ -26,21 +27,23 @@ from core.tables.versions import Promotion, Version, VersionKind
 from core.tracking.charts import draw_history
 from core.tracking.lineage import Lineage
 from core.tracking.links import find_timeline
+from core.versions.memory_summary import MemorySummary, summarize_memory
 from core.versions.queries import champion_of, first_promotion, frozen_metrics, page_promotions, page_versions
-from core.versions.remembered import MemorySummary, summarize_memory
+from service import returning_subjects as returned_examples
 from service.context import Context, ContextDep
 from service.http.auth import Caller
 from service.http.pagination import Page, page_of, parse_cursor
+from service.http.request_audit import AuditorDep
 from service.http.unit_of_work import UnitOfWork
 from service.jobs import endpoints as jobs
 from service.jobs.schemas import JobResponse
 from service.models import endpoints as models
 from service.models.schemas import ModelResponse
+from service.pages.page_route import PageRoute
 from service.pages.quality_chart import QualityChart, read_quality
 from service.pages.quarantine import QuarantinedBatch, read_batches
 from service.pages.rendering import render
-from service.pages.route import PageRoute
-from service.pages.visitors import FormDep, VisitorDep
+from service.pages.sign_in import FormDep, VisitorDep
 from service.versions import endpoints as versions
 from service.versions.endpoints import first_of_page
 
@@ -52,9 +55,11 @@ Cursor = Annotated[str | None, Query(max_length=200)]
 CONFIRMATIONS = {
     "adapt": "Adaptation requested.",
     "retrain": "Full retrain requested. When it finishes, it is compared with the adapted model.",
-    "promote": "The version is now the champion.",
+    "promote": "The version is now the champion. If it was purged, a job rebuilds it first.",
     "accept": "The examples were put back into force.",
     "discard": "The examples were removed.",
+    "accept-returned": "The examples were put into force.",
+    "discard-returned": "The examples were removed.",
     "hold": "The model is held. Automatic adaptations, retrains and promotions are paused.",
     "resume": "Automatic adaptations, retrains and promotions are resumed.",
     "cancel": "Cancellation requested.",
@@ -93,6 +98,8 @@ class ModelPage:
     memory: MemorySummary | None
     quarantine: Sequence[QuarantinedBatch]
     """Rejected versions that a person has to decide about."""
+    returned: int
+    """Number of quarantined examples about people whose data was erased."""
     drifted: datetime | None
     """When drift was detected; None if nothing has drifted."""
 
@@ -114,6 +121,7 @@ def read_page(context: Context, caller: Caller, name: str, older: Mapping[str, s
         changes = page_changes(session, model, model.head + 1, ROWS_PER_LIST)
         outlook = find_outlook(session, model, now())
         quarantine = read_batches(session, model)
+        returned = count_returned(session, model) if model.quarantined_count else 0
         drifted = drift_detected_at(session, model.id)
         spec = spec_at(session, model.id, model.spec, champion.position) if champion else lineage.spec
         metric = lineage.headline(champion.metrics) if champion else None
@@ -134,6 +142,7 @@ def read_page(context: Context, caller: Caller, name: str, older: Mapping[str, s
         changes,
         load_memory_summary(context, champion) if champion else None,
         quarantine,
+        returned,
         drifted,
     )
 
@@ -161,7 +170,8 @@ def explain(promotion: Promotion, first: bool, lineage: Lineage, names: Mapping[
     if promotion.by == "erasure":
         why = "does not depend on an erased person's data"
     elif promotion.by != "policy":
-        back = promotion.previous is not None and promotion.version < promotion.previous
+        rebuilt = version is not None and version.removals_position > version.position
+        back = promotion.previous is not None and (promotion.version < promotion.previous or rebuilt)
         why = f"rolled back from version {promotion.previous}" if back else "promoted manually"
     elif version is None or promotion.previous is None:
         why = "first version" if first else "first version after the model was withdrawn"
@@ -219,14 +229,12 @@ def open_timeline(name: str, visitor: VisitorDep, context: ContextDep) -> Respon
 
 
 @router.post("/{action}")
-async def act(
-    request: Request, name: str, action: str, visitor: VisitorDep, form: FormDep, context: ContextDep
-) -> Response:
+async def act(name: str, action: str, visitor: VisitorDep, form: FormDep, auditor: AuditorDep) -> Response:
     """Carry out the action of a button, with the functions of the API."""
     if action not in CONFIRMATIONS:
         raise NotFound("path_not_found", "This page does not exist.")
     visitor.caller.require(Scope.ADMIN)
-    write = UnitOfWork(context, request.state.request_id, None, b"")
+    write = UnitOfWork(auditor)
     await run_in_threadpool(carry_out, action, name, form, visitor.caller, write)
     return RedirectResponse(f"/models/{name}?done={action}", 303)
 
@@ -237,6 +245,11 @@ def carry_out(action: str, name: str, form: Mapping[str, str], caller: Caller, w
     elif action in ("accept", "discard"):
         decide = versions.accept_version if action == "accept" else versions.discard_version
         decide(name, parse_cursor(form.get("version"), 0), caller, write)
+    elif action in ("accept-returned", "discard-returned"):
+        settle = returned_examples.accept_returned
+        if action == "discard-returned":
+            settle = returned_examples.discard_returned
+        settle(name, returned_examples.ChosenExamples(ids=None), caller, write.context, write)
     elif action == "cancel":
         jobs.cancel_job(form.get("job", ""), caller, write)
     else:

@@ -12,27 +12,26 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from core.charts import sparkline
 from core.clock import now
 from core.erasure import queries as erasures
-from core.jobs.outlook import Outlook, find_outlook
+from core.jobs.next_due import Outlook, find_outlook
 from core.jobs.queries import unfinished_jobs
 from core.models import catalog
-from core.quality.queries import outline_windows
-from core.quality.report import average, group
+from core.quality.queries import newest_by_job
 from core.tables.erasures import PENDING, Erasure
 from core.tables.jobs import Job
 from core.tables.models import Model
 from core.tables.versions import Version
 from core.tracking.lineage import Lineage
-from core.versions.queries import champion_of, is_withdrawn
+from core.versions.queries import champion_of, is_withdrawn, newest_metrics
 from service.context import Context, ContextDep
 from service.health import check_components
 from service.models.endpoints import covered_position
+from service.pages.page_route import PageRoute
 from service.pages.rendering import render
-from service.pages.route import PageRoute
-from service.pages.visitors import Visitor, look_for_visitor, sign_in_page
+from service.pages.sign_in import Visitor, look_for_visitor, sign_in_page
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
-MODELS_PER_PAGE = 24
+MODELS_PER_PAGE = 12
 SPARKLINE_VERSIONS = 100
 """Number of versions in a sparkline."""
 MAX_DUE_ERASURES = 5
@@ -78,12 +77,12 @@ class Overview:
 
 def make_card(session: Session, model: Model) -> ModelCard:
     champion = champion_of(session, model)  # before the outline of all versions, to load it completely
-    lineage = Lineage.outline(session, model)
+    lineage = Lineage.outline(session, model, metrics=False)
     metric = lineage.headline(champion.metrics) if champion else None
-    history = unseen_history(session, model, metric) if metric else []
+    history = newest_by_job(session, model.id, metric, SPARKLINE_VERSIONS) if metric else []
     on_new_data = len(history) > 1
     if metric and not on_new_data:
-        history = [v.metrics[metric] for v in lineage.line[-SPARKLINE_VERSIONS:] if v.metrics.get(metric) is not None]
+        history = newest_metrics(session, model.id, metric, SPARKLINE_VERSIONS)
     return ModelCard(
         model,
         lineage,
@@ -97,13 +96,6 @@ def make_card(session: Session, model: Model) -> ModelCard:
         find_outlook(session, model, now()),
         is_withdrawn(session, model),
     )
-
-
-def unseen_history(session: Session, model: Model, metric: str) -> list[float]:
-    """The champion's metric on new examples, job by job, oldest first."""
-    groups = group(outline_windows(session, model.id), "job")[-SPARKLINE_VERSIONS:]
-    values = [average(found.windows).get("champion", {}).get(metric) for found in groups]
-    return [value for value in values if value is not None]
 
 
 def load_overview(context: Context, visitor: Visitor, after: str) -> Overview:
@@ -130,7 +122,7 @@ async def show_overview(
     """Show all models, or the sign-in form."""
     visitor = await look_for_visitor(request)
     if visitor is None:
-        return sign_in_page("/")
+        return sign_in_page(context, "/")
     if not visitor.sees_models:
         return RedirectResponse("/privacy", 303)
     overview = await run_in_threadpool(load_overview, context, visitor, after)

@@ -3,13 +3,22 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 
 from sqlalchemy.orm import Session
 
 from core.charts import Axis, Marker, Point, Series, line_chart
+from core.quality.evaluation_windows import LENGTHS
+from core.quality.quality_report import (
+    VERDICT_DAYS,
+    WindowGroup,
+    combine,
+    compare_with_frozen,
+    describe_verdict,
+    group,
+    leave_out_future,
+)
 from core.quality.queries import list_windows, outline_windows
-from core.quality.report import VERDICT_DAYS, WindowGroup, average, compare_with_frozen, describe_verdict, group
-from core.quality.windows import LENGTHS
 from core.tables.models import Model
 from core.tables.versions import Version, VersionState
 
@@ -18,7 +27,7 @@ MAX_POINTS = 120
 MIN_DAYS = 3
 """With fewer days, the chart shows jobs instead."""
 LINES: dict[str, tuple[str, str]] = {
-    "frozen": ("frozen first version", "frozen"),
+    "frozen": ("frozen version", "frozen"),
     "baseline": ("baseline", "third"),
     "champion": ("updated", "adapted"),
 }
@@ -42,7 +51,7 @@ def read_quality(
     session: Session, model: Model, metric: str | None, versions: Sequence[Version]
 ) -> QualityChart | None:
     """The chart of a model; None if fewer than two windows have the metric."""
-    windows = outline_windows(session, model.id)
+    windows = leave_out_future(outline_windows(session, model.id))
     chosen = metric if metric and any(metric in w.metrics.get("champion", {}) for w in windows) else "loss"
     shown = [window for window in windows if chosen in window.metrics.get("champion", {})]
     by = "day" if len({window.start.date() for window in shown}) >= MIN_DAYS else "job"
@@ -50,14 +59,15 @@ def read_quality(
     if len(groups) < 2:
         return None
     recent = max(window.start for window in shown) - LENGTHS["day"] * VERDICT_DAYS
-    pair = compare_with_frozen(list_windows(session, model.id, recent), model.spec["target"]["kind"], chosen)  # type: ignore[arg-type]
+    pair = compare_with_frozen(list_windows(session, model.id, recent), chosen)  # type: ignore[arg-type]
     verdict = describe_verdict(pair, chosen)  # type: ignore[arg-type]
     return QualityChart(draw_quality(groups, chosen, by, versions), verdict, chosen, by)
 
 
 def draw_quality(groups: Sequence[WindowGroup], metric: str, by: str, versions: Sequence[Version]) -> str:
-    """The updated model, the frozen first version and the baseline by day or by job, with alarms and rejections."""
-    metrics = [(found, average(found.windows)) for found in groups]
+    """The updated model, the frozen version and the baseline by day or by job. Marks alarms, rejected versions, and
+    where another version stands in for the frozen one, because an erasure purged it."""
+    metrics = [(found, combine(found.windows)) for found in groups]
     series = []
     for contestant, (label, role) in LINES.items():
         points = [
@@ -76,10 +86,15 @@ def draw_quality(groups: Sequence[WindowGroup], metric: str, by: str, versions: 
         for found in groups
         if found.first_position <= version.position <= found.last_position
     ]
+    restarts = [
+        Marker(place(found, by), "frozen restarts", "frozen", title=f"Frozen from here on: version {number}")
+        for before, found in pairwise(groups)
+        if (number := found.newest("frozen")) is not None and number != before.newest("frozen") is not None
+    ]
     x = Axis("" if by == "day" else "ledger position", "time" if by == "day" else "count")
     y = Axis(kind="percent" if metric == "accuracy" else "number")
     label = f"{metric} on new examples by {by}"
-    return line_chart(series, x, y, label=label, markers=[*alarms, *rejected])
+    return line_chart(series, x, y, label=label, markers=[*alarms, *rejected, *restarts])
 
 
 def place(found: WindowGroup, by: str) -> float | datetime:

@@ -55,9 +55,11 @@ def describe_batch(version: Version, examples: int) -> QuarantinedBatch:
     gate = version.gate
     if gate is None:
         return QuarantinedBatch(version.number, examples, "", [])
+    confirmed = gate.get("confirmed")
+    differs = confirmed is not None and confirmed["version"] != gate["version"]
     compared: list[tuple[str, GateComparison | None]] = [
         ("from before the batch", gate),
-        ("from before the last confirmed version", gate.get("confirmed")),
+        ("from before the last confirmed version", confirmed if differs else None),
         ("of the batch itself", gate.get("batch")),
     ]
     for segment in gate.get("segments", [])[:1]:

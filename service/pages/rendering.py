@@ -24,7 +24,7 @@ from core.tracking.formats import (
 from core.tracking.links import model_page
 
 if TYPE_CHECKING:
-    from service.pages.visitors import Visitor
+    from service.pages.sign_in import Visitor
 
 UNITS = ((365.25 * 86400, "year"), (30.4 * 86400, "month"), (86400, "day"), (3600, "hour"), (60, "minute"))
 """Units with their length in seconds."""
@@ -47,11 +47,44 @@ def format_relative(moment: datetime, present: datetime) -> str:
     return f"{many} ago" if seconds > 0 else f"in {many}"
 
 
+def format_days_until(due: datetime, present: datetime) -> str:
+    """How many calendar days are left, so that a due date in a month is not "in 29 days" a second later.
+
+    >>> format_days_until(datetime(2026, 3, 31, 9), datetime(2026, 3, 1, 12))
+    'in 30 days'
+    >>> format_days_until(datetime(2026, 3, 2, 1), datetime(2026, 3, 1, 23))
+    'tomorrow'
+    >>> format_days_until(datetime(2026, 3, 1, 12), datetime(2026, 3, 1, 9))
+    'today'
+    """
+    days = (due.date() - present.date()).days
+    return {0: "today", 1: "tomorrow"}.get(days, f"in {days} days")
+
+
+def show_days_until(due: datetime) -> Markup:
+    """The number of days until a due date, with the exact time as a tooltip."""
+    words = format_days_until(due, now())
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(
+        due.isoformat(), f"{due:%Y-%m-%d %H:%M:%S} UTC", words
+    )
+
+
 def show_moment(moment: datetime) -> Markup:
     """A relative time such as "2 hours ago", with the exact time as a tooltip."""
     exact = f"{moment:%Y-%m-%d %H:%M:%S} UTC"
     words = format_relative(moment, now())
     return Markup('<time datetime="{}" title="{}">{}</time>').format(moment.isoformat(), exact, words)
+
+
+def show_date(moment: datetime) -> Markup:
+    """An absolute date such as "2026-03-01", with the exact time as a tooltip."""
+    exact = f"{moment:%Y-%m-%d %H:%M:%S} UTC"
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(moment.isoformat(), exact, exact[:10])
+
+
+def show_minute(moment: datetime) -> Markup:
+    """An absolute time such as "2026-03-01 09:00 UTC"."""
+    return Markup('<time datetime="{}">{}</time>').format(moment.isoformat(), f"{moment:%Y-%m-%d %H:%M} UTC")
 
 
 def show_count(number: int) -> str:
@@ -64,11 +97,11 @@ def show_count(number: int) -> str:
 
 def show_ratio(spent: float, instead: float) -> str:
     """
-    >>> show_ratio(2.0, 26.0), show_ratio(2.0, 5.0), show_ratio(2.0, 2.0)
-    ('13×', '2.5×', 'none yet')
+    >>> show_ratio(2.0, 26.0), show_ratio(2.0, 5.0), show_ratio(2.0, 1.0), show_ratio(2.0, 0.01)
+    ('13×', '2.5×', '0.5×', 'less than 0.1×')
     """
-    ratio = instead / spent if spent > 0 else 0.0
-    return "none yet" if ratio < 1.05 else f"{ratio:.0f}×" if ratio >= 10 else f"{ratio:.1f}×"
+    ratio = instead / spent if spent > 0 else 1.0
+    return "less than 0.1×" if ratio < 0.1 else f"{ratio:.0f}×" if ratio >= 10 else f"{ratio:.1f}×"
 
 
 def unbroken(text: str) -> str:
@@ -85,6 +118,9 @@ TEMPLATES = Environment(
 )
 TEMPLATES.filters |= {
     "moment": show_moment,
+    "days_until": show_days_until,
+    "date": show_date,
+    "minute": show_minute,
     "count": show_count,
     "percent": lambda share: unbroken(percent(share)),
     "duration": lambda seconds: unbroken(duration(seconds)),

@@ -9,7 +9,8 @@ from fastapi import APIRouter, Path
 from markupsafe import Markup
 from starlette.responses import HTMLResponse, Response
 
-from core.ledger.specs import spec_at
+from core.kprior.model.spec import Target, values_of
+from core.ledger.spec_history import spec_at
 from core.models import catalog
 from core.models.policy import policy_of
 from core.tables.keys import Scope
@@ -20,9 +21,9 @@ from core.tracking.lineage import main_metric
 from core.versions.privacy_rounding import ERROR_SUFFIX, HEAVIEST, ROWS
 from core.versions.queries import MAX_NUMBER, find_version
 from service.context import ContextDep
+from service.pages.page_route import PageRoute
 from service.pages.rendering import render
-from service.pages.route import PageRoute
-from service.pages.visitors import VisitorDep
+from service.pages.sign_in import VisitorDep
 
 router = APIRouter(prefix="/models/{name}/versions/{number}", route_class=PageRoute, include_in_schema=False)
 
@@ -40,6 +41,15 @@ class MetricLine:
 
 
 @dataclass(frozen=True)
+class LabelLine:
+    """One label of a target that has several."""
+
+    name: str
+    metrics: dict[str, float]
+    relative_bound: float | None
+
+
+@dataclass(frozen=True)
 class VersionPage:
     """Content of the page."""
 
@@ -49,12 +59,25 @@ class VersionPage:
     """The headline first."""
     charts: list[Markup]
     threshold: float | None
-    """Decision threshold that the metrics were computed with, for binary targets."""
+    """Decision threshold that the metrics were computed with, for binary targets and labels."""
+    labels: list[LabelLine]
+    """One for each label of a target that has several."""
+
+
+def list_labels(version: Version, target: Target) -> list[LabelLine]:
+    """The metrics and the certificate of each label."""
+    bounds = version.certificate.labels if version.certificate and version.certificate.labels else {}
+    lines = []
+    for value in values_of(target) if target["kind"] == "labels" else []:
+        prefix, bound = f"{value}/", bounds.get(str(value))
+        own = {n.removeprefix(prefix): v for n, v in version.metrics.items() if n.startswith(prefix)}
+        lines.append(LabelLine(str(value), own, bound.relative if bound else None))
+    return lines
 
 
 def list_metrics(metrics: dict[str, float], headline: str | None) -> list[MetricLine]:
     """The metrics without their standard errors and baselines, which are shown beside them."""
-    names = [n for n in metrics if n not in (ROWS, HEAVIEST) and not n.endswith(ERROR_SUFFIX)]
+    names = [n for n in metrics if n not in (ROWS, HEAVIEST) and not n.endswith(ERROR_SUFFIX) and "/" not in n]
     names = sorted((n for n in names if not n.startswith(BASELINE)), key=lambda name: name != headline)
     return [MetricLine(n, metrics[n], metrics.get(n + ERROR_SUFFIX), metrics.get(BASELINE + n)) for n in names]
 
@@ -72,6 +95,11 @@ def show_version(
     headline = main_metric(version.metrics, policy_of(model).headline)
     charts = [Markup(drawn) for drawn in of_predictions(version, spec["target"]).values()]
     page = VersionPage(
-        model, version, list_metrics(version.metrics, headline), charts, (version.evaluation or {}).get("threshold")
+        model,
+        version,
+        list_metrics(version.metrics, headline),
+        charts,
+        (version.evaluation or {}).get("threshold"),
+        list_labels(version, spec["target"]),
     )
     return HTMLResponse(render("version.html", visitor, page=page))

@@ -20,17 +20,22 @@ MAX_TEXT_BYTES = 800
 
 
 BOOLEAN_TEXTS = {"false": "0", "true": "1"}
+LABEL_TEXTS = ("false", "true", "no", "yes", "n", "y")
+"""Texts of the two labels of a binary target, 0 and 1 in turn; upper and lower case do not matter."""
 """Numbers for true and false. As categories and classes they are the texts themselves."""
 
 
-def check_type(kind: pa.DataType, field: str, name: str) -> None:
-    """Reject unsupported column types before they are read: a dictionary of lists can expand to any size."""
+def check_type(kind: pa.DataType, field: str, name: str, listed: bool = False) -> None:
+    """Reject unsupported column types before they are read: a dictionary of lists can expand to any size.
+
+    With `listed`, lists of text are supported, too.
+    """
     inner = kind
     while is_list(inner):
         inner = inner.value_type
     if inner is kind and pa.types.is_dictionary(kind):
         inner = kind.value_type
-    single = (is_text(inner) or is_date(inner)) and not is_list(kind)
+    single = (is_text(inner) or is_date(inner)) and (listed or not is_list(kind))
     if not (is_number(inner) or pa.types.is_null(inner) or single):
         raise Invalid.at((field, 0, name), "example_invalid", f"expected numbers, text or dates, got {kind}")
 
@@ -50,6 +55,10 @@ def to_array(column: pa.ChunkedArray, field: str, name: str) -> pa.Array:
 
 def is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def is_binary(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
 
 def is_number(kind: pa.DataType) -> bool:

@@ -129,15 +129,20 @@ def relocate(name: str, rows: Sequence[int]) -> AbstractContextManager[None]:
     return move_errors(name, lambda row: rows[row])
 
 
+def rename_errors(name: str, new: str) -> AbstractContextManager[None]:
+    """Replace the list in the locations of errors, for rows that come from another list of the request."""
+    return move_errors(name, lambda row: row, new)
+
+
 @contextmanager
-def move_errors(name: str, move: Callable[[int], int]) -> Iterator[None]:
+def move_errors(name: str, move: Callable[[int], int], new: str | None = None) -> Iterator[None]:
     try:
         yield
     except AmendError as error:
         for place in error.errors:
             loc = list(place["loc"])
             if len(loc) > 1 and loc[0] == name and isinstance(loc[1], int):
-                place["loc"] = [name, move(loc[1]), *loc[2:]]
+                place["loc"] = [new or name, move(loc[1]), *loc[2:]]
                 error.detail = f"{'.'.join(map(str, place['loc']))}: {place['msg']}"
         raise
 

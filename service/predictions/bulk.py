@@ -5,15 +5,17 @@ from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from fastapi import APIRouter, Query, Request
 from numpy.typing import NDArray
 from starlette.responses import Response
 
 from core.errors import Unsupported
-from core.kprior.model.posterior import Uncertainty
+from core.kprior.data.label_sets import to_codes
 from core.kprior.model.spec import PredictorSpec, gives_scores, values_of
+from core.kprior.model.uncertainty import Uncertainty
 from core.versions.queries import MAX_NUMBER
-from service import counters
+from service import prometheus_counters
 from service.context import ContextDep
 from service.examples.readers import InputReader
 from service.examples.tables import open_arrow, open_parquet
@@ -31,7 +33,7 @@ from service.predictions.version_cache import CachedVersion
 router = APIRouter(prefix="/v1/models/{name}/predictions/bulk", tags=["Predictions"], route_class=AuthenticatedRoute)
 
 READERS = {MEDIA_TYPES["arrow"]: open_arrow, MEDIA_TYPES["parquet"]: open_parquet}
-NUMBERS_PER_BATCH = 500_000
+NUMBERS_PER_BATCH = 100_000
 """Approximate number of predicted values in one record batch."""
 
 
@@ -55,9 +57,9 @@ async def predict_table(
     """Predict every row of an Arrow stream or a Parquet file, with the champion or another version.
 
     The table has one column per feature, or a column `x`; the columns `y`, `subject`, `weight` and `split` are ignored.
-    The response has the column `id` if the request has it, and `mean` (with `class` for binary targets) or `class` and
-    `probabilities`. With `uncertainty` it also has `std` and `interval`, with one field per class for targets with
-    classes. A row whose output is not a finite number has nulls.
+    The response has the column `id` if the request has it, and `mean` (with `class` for binary targets) or `class` (or
+    `labels`) and `probabilities`. With `uncertainty` it also has `std` and `interval`, with one field per class for
+    targets with classes or labels. A row whose output is not a finite number has nulls.
     """
     loaded: CachedVersion = await request.app.state.versions.get(name, version, caller)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -87,10 +89,10 @@ def predict_pieces(
     name: str, loaded: CachedVersion, x: NDArray[Any], ids: pa.StringArray | None, uncertainty: bool
 ) -> Iterator[pa.Table]:
     rows = max(1, NUMBERS_PER_BATCH // loaded.model.outputs)
-    counters.count_unseen(name, loaded.inputs.count_other(x))
+    prometheus_counters.count_unseen(name, loaded.inputs.count_other(x))
     for start in range(0, len(x), rows):
         piece = x[start : start + rows]
-        counters.PREDICTIONS.inc(len(piece))
+        prometheus_counters.PREDICTIONS.inc(len(piece))
         mean, unsure = loaded.model.assess(piece) if uncertainty else (loaded.model.predict_means(piece), None)
         yield to_table(loaded, mean, unsure, None if ids is None else ids[start : start + rows])
 
@@ -112,10 +114,13 @@ def to_columns(spec: PredictorSpec, mean: NDArray[np.float64], threshold: float 
     """
     target = spec["target"]
     bad = ~np.isfinite(mean).all(1)
-    if target["kind"] == "classes":
-        best = Targets(target).to_column(np.where(bad, 0, mean.argmax(1) if len(mean) else 0).astype(np.float64))
+    if target["kind"] == "classes" or target["kind"] == "labels":
         each = [pa.array(mean[:, k], mask=bad) for k in range(mean.shape[1])]
         shares = pa.StructArray.from_arrays(each, [str(value) for value in values_of(target)], mask=pa.array(bad))
+        if target["kind"] == "labels":
+            named = Targets(target).to_column(to_codes(mean > threshold))
+            return {"labels": pc.if_else(pa.array(bad), None, named), "probabilities": shares}
+        best = Targets(target).to_column(np.where(bad, 0, mean.argmax(1) if len(mean) else 0).astype(np.float64))
         return {"class": pa.array(best, mask=bad) if bad.any() else best, "probabilities": shares}
     scores = gives_scores(spec)
     means = {"score" if scores else "mean": pa.array(mean[:, 0], mask=bad)}
@@ -136,7 +141,7 @@ def to_uncertainty(spec: PredictorSpec, unsure: Uncertainty) -> dict[str, pa.Arr
     stds = [pa.array(std[:, k], mask=bad) for k in range(std.shape[1])]
     ends = [np.stack([low[:, k], high[:, k]], 1).ravel() for k in range(std.shape[1])]
     intervals = [pa.FixedSizeListArray.from_arrays(pa.array(each), 2, mask=none) for each in ends]
-    if target["kind"] != "classes":
+    if target["kind"] != "classes" and target["kind"] != "labels":
         return {"std": stds[0], "interval": intervals[0]}
     names = [str(value) for value in values_of(target)]
     both = {"std": stds, "interval": intervals}

@@ -17,7 +17,7 @@ router = APIRouter(prefix="/v1/models/{name}/predictions", tags=["Predictions"],
 BODY = describe_body(
     "inputs",
     {
-        "items": {"anyOf": [{"type": "array"}, {"type": "object"}]},
+        "items": {"anyOf": [{"type": "array"}, {"type": "object"}, {"type": "string"}]},
         "description": "Inputs, each in the format of the `x` of an example.",
     },
     {"inputs": [[0.1, 0.2, 0.3], [0.4, 0.5, 0.6]]},
@@ -32,6 +32,11 @@ BODY = describe_body(
             "type": "boolean",
             "default": False,
             "description": "Include `std` and `interval` in the response.",
+        },
+        "explain": {
+            "type": "boolean",
+            "default": False,
+            "description": "Include `contributions` in the response (linear models).",
         },
         "record": {
             "type": "boolean",
@@ -54,15 +59,22 @@ BODY = describe_body(
 
 
 class PredictionResponse(BaseModel):
-    """One prediction: `mean` for binary targets, numbers and counts; `class` for binary targets and classes."""
+    """One prediction: `mean` for binary targets, numbers and counts; `class` for binary targets and classes; `labels`
+    for targets of several labels."""
 
     mean: float | None = None
     score: float | None = Field(None, description="Instead of `mean` for the squared hinge loss: above 0 for class 1.")
     class_: int | str | None = Field(None, alias="class")
+    labels: list[int | str] | None = Field(None, description="Labels whose probability is above the threshold.")
     probabilities: dict[str, float] | None = None
     std: float | dict[str, float] | None = Field(None, description="On request: standard deviation, or one per class.")
     interval: list[float] | dict[str, list[float]] | None = Field(
         None, description="On request: limits of the 95 % interval, or those of each class."
+    )
+    contributions: dict[str, float] | None = Field(
+        None,
+        description="On request: what each input column contributes to the output before the link function, and"
+        " `(intercept)`; together they add up to it. Of several classes: to the predicted class, less the mean of all.",
     )
 
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -12,11 +12,12 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from core.errors import Invalid
+from core.inference.explanations import Unexplainable
 from core.inference.predictions import to_predictions
-from core.kprior.model.posterior import Uncertainty
+from core.kprior.model.uncertainty import Uncertainty
 from core.kprior.state.posterior import NoPosterior
-from service import counters
-from service.examples.objects import decode_or_refuse
+from service import prometheus_counters
+from service.examples.json_objects import decode_or_refuse
 from service.examples.readers import batch_too_large
 from service.http.auth import Caller
 from service.http.body_threads import run_for_body
@@ -37,7 +38,7 @@ MAX_PROBABILITIES = 2_000_000
 
 
 heads = msgspec.json.Decoder(Head)
-OPTIONS = (b"version", b"uncertainty", b"record", b"ids", b"subjects", b"\\u")
+OPTIONS = (b"version", b"uncertainty", b"explain", b"record", b"ids", b"subjects", b"\\u")
 """What a body contains that has any options."""
 HEAD_MESSAGES = {"version": "must be a version number; omit it to predict with the champion"}
 
@@ -47,6 +48,16 @@ def decoder(x: Any) -> msgspec.json.Decoder[Any]:
     """The decoder of a body whose inputs are decoded to `x`."""
     options: list[Any] = [(field.name, field.type, field.default) for field in msgspec.structs.fields(Head)]
     return msgspec.json.Decoder(msgspec.defstruct("Body", [("inputs", list[x]), *options], forbid_unknown_fields=True))
+
+
+class Extras(NamedTuple):
+    """What a response contains besides the predictions."""
+
+    uncertainty: bool = False
+    explain: bool = False
+
+
+PLAIN = Extras()
 
 
 async def predict(
@@ -59,7 +70,7 @@ async def predict(
         if any(option in body for option in OPTIONS)
         else Head()
     )
-    version, unsure, context = head.version, head.uncertainty, write.context
+    version, extras, context = head.version, Extras(head.uncertainty, head.explain), write.context
     max_batch = context.settings.max_batch
     recording = recording_of(head, caller, max_batch)
     if version is not None and not 0 < version < 2**31:
@@ -68,32 +79,35 @@ async def predict(
     if recording is not None:
 
         def predict_and_record() -> Response:
-            x = read(loaded, body, max_batch)
-            mean, content = respond(name, loaded, x, unsure)
-            return Recorder(name, loaded, recording, caller, versions, write).store(x, mean, content)
+            unseen: list[str | None] = []
+            x = read(loaded, body, max_batch, unseen)
+            mean, content = respond(name, loaded, x, extras)
+            return Recorder(name, loaded, recording, caller, versions, write).store(x, unseen, mean, content)
 
         return await run_for_body(body, predict_and_record)
-    content = await compute(body, name, loaded, max_batch, unsure)
+    content = await compute(body, name, loaded, max_batch, extras)
     if write.key is not None:
-        return await run_in_threadpool(write, caller.credential, 200, lambda _session: content)
+        return await run_in_threadpool(write, caller, 200, lambda _session: content, None)
     return content
 
 
-async def compute(body: bytes, name: str, loaded: CachedVersion, max_batch: int, unsure: bool) -> bytes:
+async def compute(body: bytes, name: str, loaded: CachedVersion, max_batch: int, extras: Extras) -> bytes:
     """The JSON of the predictions, computed in a thread if that takes long."""
     if len(body) > MAX_INLINE_SIZE:
-        return await run_for_body(body, lambda: predict_with(name, loaded, read(loaded, body, max_batch), unsure))
+        return await run_for_body(body, lambda: predict_with(name, loaded, read(loaded, body, max_batch), extras))
     x = read(loaded, body, max_batch)
-    slow = unsure and loaded.model.assessing_work(len(x)) > MAX_INLINE_MULTIPLICATIONS
+    # a child process encodes the inputs, and text may take long
+    slow = loaded.model.encode is not None
+    slow = slow or (extras.uncertainty and loaded.model.assessing_work(len(x)) > MAX_INLINE_MULTIPLICATIONS)
     if slow or x.size + len(x) * loaded.model.outputs > MAX_INLINE_SIZE:
-        return await run_in_threadpool(predict_with, name, loaded, x, unsure)
-    return predict_with(name, loaded, x, unsure)
+        return await run_in_threadpool(predict_with, name, loaded, x, extras)
+    return predict_with(name, loaded, x, extras)
 
 
-def read(loaded: CachedVersion, body: bytes, max_batch: int) -> NDArray[Any]:
-    """The inputs of a body."""
+def read(loaded: CachedVersion, body: bytes, max_batch: int, unseen: list[str | None] | None = None) -> NDArray[Any]:
+    """The inputs of a body. The texts of each input's unseen category values are appended to `unseen`."""
     if len(body) <= json_items.MAX_UNSPLIT_BYTES:
-        return read_some(loaded, body, lambda count: check(loaded, count, max_batch))
+        return read_some(loaded, body, lambda count: check(loaded, count, max_batch), unseen)
     parts, count = [], 0
     for part in json_items.pieces(
         body,
@@ -104,7 +118,7 @@ def read(loaded: CachedVersion, body: bytes, max_batch: int) -> NDArray[Any]:
         lambda rest: decode_or_refuse(lambda: decoder(msgspec.Raw).decode(rest)),
     ):
         with json_items.shift_errors(FIELD, count):
-            parts.append(read_some(loaded, part, lambda _: None))
+            parts.append(read_some(loaded, part, lambda _: None, unseen))
         count += len(parts[-1])
     return np.concatenate(parts)
 
@@ -118,23 +132,35 @@ def check(loaded: CachedVersion, count: int, max_batch: int, exactly: bool = Tru
         raise batch_too_large(count, min(max_batch, numbers), "inputs", exactly)
 
 
-def read_some(loaded: CachedVersion, body: bytes, check: Callable[[int], None]) -> NDArray[Any]:
+def read_some(
+    loaded: CachedVersion, body: bytes, check: Callable[[int], None], unseen: list[str | None] | None
+) -> NDArray[Any]:
     def decode(x: Any) -> list[Any]:
         xs: list[Any] = decode_or_refuse(lambda: decoder(x).decode(body)).inputs
         check(len(xs))
         return xs
 
-    return loaded.inputs.read(decode, lambda one: one, FIELD, few=len(body) < SHORT_BODY_BYTES)[1]
+    xs, x = loaded.inputs.read(decode, lambda one: one, FIELD, few=len(body) < SHORT_BODY_BYTES)
+    if unseen is not None:
+        unseen += loaded.inputs.unseen_in_json(lambda: xs, x) or [None] * len(x)
+    return x
 
 
-def predict_with(name: str, loaded: CachedVersion, x: NDArray[Any], unsure: bool = False) -> bytes:
-    return respond(name, loaded, x, unsure)[1]
+def predict_with(name: str, loaded: CachedVersion, x: NDArray[Any], extras: Extras = PLAIN) -> bytes:
+    return respond(name, loaded, x, extras)[1]
 
 
-def respond(name: str, loaded: CachedVersion, x: NDArray[Any], unsure: bool) -> tuple[NDArray[Any], bytes]:
+def respond(name: str, loaded: CachedVersion, x: NDArray[Any], extras: Extras) -> tuple[NDArray[Any], bytes]:
     """Predicted means (n, K), and the JSON of the predictions."""
-    mean, uncertainties = assess(name, loaded, x) if unsure else (predict_means(name, loaded, x), None)
+    mean, uncertainties = assess(name, loaded, x) if extras.uncertainty else (predict_means(name, loaded, x), None)
     outputs = to_predictions(loaded.model.spec, mean, uncertainties, loaded.model.threshold)
+    if extras.explain:
+        try:
+            explained = loaded.model.explain(x)
+        except Unexplainable as error:
+            raise Invalid.at(("explain",), "explanation_unsupported", str(error)) from error
+        for output, found in zip(outputs, explained, strict=True):
+            output["contributions"] = found
     return mean, msgspec.json.encode({"version": loaded.model.number, "outputs": outputs})
 
 
@@ -142,7 +168,7 @@ def assess(name: str, loaded: CachedVersion, x: NDArray[Any], field: str = FIELD
     """Predicted means (n, K) and their uncertainty, checked to be finite and counted."""
     require_posterior(loaded)
     mean, uncertainty = loaded.model.assess(x)
-    require_finite(np.concatenate([mean, *uncertainty], 1), field)
+    require_finite(np.concatenate([mean, *uncertainty], 1), field, loaded)
     count(name, loaded, x)
     return mean, uncertainty
 
@@ -159,19 +185,21 @@ def require_posterior(loaded: CachedVersion) -> None:
 def predict_means(name: str, loaded: CachedVersion, x: NDArray[Any], field: str = FIELD) -> NDArray[Any]:
     """Predicted means (n, K), checked to be finite and counted."""
     mean = loaded.model.predict_means(x)
-    require_finite(mean, field)
+    require_finite(mean, field, loaded)
     count(name, loaded, x)
     return mean
 
 
-def require_finite(mean: NDArray[Any], field: str) -> None:
-    """Raise Invalid if an output is not finite."""
+def require_finite(mean: NDArray[Any], field: str, loaded: CachedVersion) -> None:
+    """Raise Invalid if an output is not finite. The frozen encoder returns NaN for inputs that it cannot encode."""
     if not math.isfinite(mean.sum()) and not (finite := np.isfinite(mean)).all():
         i = int((~finite).any(1).argmax())
+        if loaded.model.encode is not None:
+            raise Invalid.at((field, i), "encoding_failed", "the model's encoder failed for this input")
         raise Invalid.at((field, i), "number_not_finite", "the model's output for this input is not a finite number")
 
 
 def count(name: str, loaded: CachedVersion, x: NDArray[Any]) -> None:
     """Count predictions and unseen categories."""
-    counters.PREDICTIONS.inc(len(x))
-    counters.count_unseen(name, loaded.inputs.count_other(x))
+    prometheus_counters.PREDICTIONS.inc(len(x))
+    prometheus_counters.count_unseen(name, loaded.inputs.count_other(x))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,16 +13,20 @@ from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 from starlette.responses import Response
 
+from core.audit.entries import About
 from core.errors import Invalid
 from core.ledger.batch import Batch, Predicted, subject_hashes
-from core.ledger.recorded import record_predictions
+from core.ledger.recorded_predictions import record_predictions
+from core.ledger.unseen_categories import without_nulls
 from core.models import catalog
 from core.models.policy import policy_of
+from core.tables.audit import Action
 from core.tables.keys import Scope
-from service.examples.objects import decode_or_refuse
+from service.examples.json_objects import decode_or_refuse
 from service.examples.readers import MAX_ID_LENGTH, batch_too_large
 from service.http.auth import Caller
 from service.http.unit_of_work import UnitOfWork
+from service.parsing.json_items import rename_errors
 from service.predictions.unlabelled import find_challenger
 from service.predictions.version_cache import CachedVersion, VersionCache
 
@@ -33,6 +38,7 @@ class Head(msgspec.Struct):
 
     version: int | None = None
     uncertainty: bool = False
+    explain: bool = False
     record: bool = False
     ids: msgspec.Raw = NULL
     subjects: msgspec.Raw = NULL
@@ -100,8 +106,11 @@ class Recorder:
     versions: VersionCache
     write: UnitOfWork
 
-    def store(self, x: NDArray[Any], mean: NDArray[Any], content: bytes) -> Response:
-        """Store inputs (n, width) and their predictions (n, K), and respond with `content`, in one transaction."""
+    def store(self, x: NDArray[Any], unseen: Sequence[str | None], mean: NDArray[Any], content: bytes) -> Response:
+        """Store inputs (n, width) and their predictions (n, K), and respond with `content`, in one transaction.
+
+        `unseen` are the texts of each input's unseen category values.
+        """
         check_texts(self.recording, len(x))
         context = self.write.context
         with context.database.read() as session:
@@ -116,11 +125,13 @@ class Recorder:
         subjects = self.recording.subjects or [None] * len(x)
         hashes = subject_hashes(subjects, context.settings.secret, context.settings.caseless_subjects)
         ids, unknown = pa.array(self.recording.ids, pa.string()), np.full(len(x), np.nan)
-        batch = Batch(ids, hashes, x, unknown, [None] * len(x), predicted=predicted)
+        batch = Batch(ids, hashes, x, unknown, [None] * len(x), unseen=without_nulls(unseen), predicted=predicted)
 
         def act(session: Session) -> bytes:
             model = catalog.find(session, self.name, self.caller.models, lock=True)
-            record_predictions(session, model, batch)
+            with rename_errors("examples", "ids"):
+                record_predictions(session, model, batch, context.screen)
             return content
 
-        return self.write(self.caller.credential, 200, act)
+        about = About(self.name, counts={"examples": len(batch)})
+        return self.write(self.caller, 200, act, Action.PREDICTIONS_RECORDED, about)

@@ -18,8 +18,7 @@ from core.kprior import State
 from core.kprior.state.posterior import LatePosterior
 from core.models import catalog
 from core.models.policy import policy_of
-from core.versions import history
-from core.versions.queries import find_version, is_withdrawn
+from core.versions.queries import find_version, is_withdrawn, require_in_use
 from service.context import Context
 from service.http.auth import Caller
 from service.parsing.inputs import Inputs, inputs_of
@@ -76,7 +75,7 @@ class VersionCache:
                     )
                 raise Conflict("champion_missing", message)
             row = find_version(session, model, version or model.champion or 0)
-            history.require_in_use(row)
+            require_in_use(row)
             key, file, sha256 = (model.id, row.number), row.file, row.sha256
             threshold = policy_of(model).threshold
         loaded = self.loaded.get(key)
@@ -96,6 +95,7 @@ class VersionCache:
         state = State.from_bytes(self.context.file(file, sha256))
         posterior = LatePosterior(state)
         model = LoadedModel.from_state(state, number, posterior)
+        model.encode = self.context.encoders.find(model.spec)
         return CachedVersion(model, inputs_of(model.spec), posterior, time.monotonic())
 
     async def keep_evicting(self) -> None:

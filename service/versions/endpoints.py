@@ -7,22 +7,32 @@ from fastapi import APIRouter
 from sqlalchemy.orm import Session
 from starlette.responses import Response
 
+from core.audit.entries import About
 from core.errors import Forbidden
 from core.kprior import State
-from core.ledger.specs import spec_at, specs_at
+from core.ledger.quarantine import quarantined_versions
+from core.ledger.spec_history import spec_at, specs_at
 from core.lifecycle import quarantine_decisions
 from core.lifecycle.quarantine_decisions import Decision
+from core.lifecycle.rebuild import needs_rebuild, request_rebuild
 from core.models import catalog
 from core.models.policy import policy_of
-from core.quality.comparison import weight_distance
+from core.promotion.decision import Requester, request_promotion
 from core.quality.side_by_side import compare_on_holdout
+from core.quality.version_comparison import weight_distance
+from core.tables.audit import Action
 from core.tables.models import Model
 from core.tables.versions import Comparison, Promotion, Version
 from core.tracking.links import version_page
-from core.versions import history
 from core.versions.coefficients import coefficients
-from core.versions.promotion import Requester, request_promotion
-from core.versions.queries import MAX_NUMBER, find_version, page_comparisons, page_promotions, page_versions
+from core.versions.queries import (
+    MAX_NUMBER,
+    find_version,
+    page_comparisons,
+    page_promotions,
+    page_versions,
+    require_in_use,
+)
 from service.context import Context, ContextDep
 from service.http.auth import Admin, Caller, Reader
 from service.http.pagination import After, Limit, Page, page_of, parse_cursor
@@ -30,8 +40,8 @@ from service.http.problems import problem_responses
 from service.http.routes import AuthenticatedRoute
 from service.http.unit_of_work import UnitOfWork, Write
 from service.models.endpoints import Name, of_hold
+from service.versions.comparison_schemas import SideBySideResponse, of_pair, of_side
 from service.versions.downloads import Number, require_weights
-from service.versions.pair_schemas import SideBySideResponse, of_pair, of_side
 from service.versions.schemas import (
     ComparisonResponse,
     DecisionResponse,
@@ -56,7 +66,8 @@ def first_of_page(after: str | None) -> int:
 def with_spec(session: Session, model: Model, version: Version, context: Context) -> VersionResponse:
     url = version_page(context.settings.mlflow_pages, model.name, version.mlflow)
     spec = spec_at(session, model.id, model.spec, version.position)
-    return of_version(version, spec, url, policy_of(model).headline)
+    quarantined = quarantined_versions(session, model).get(version.number, 0)
+    return of_version(version, spec, url, policy_of(model).headline, quarantined)
 
 
 @router.get("/versions", response_model=Page[VersionResponse], responses=problem_responses(404))
@@ -69,9 +80,11 @@ def list_versions(
         rows = page_versions(session, model.id, first_of_page(after), limit + 1)
         specs = specs_at(session, model.id, model.spec, [row.position for row in rows])
         pages, headline = context.settings.mlflow_pages, policy_of(model).headline
+        quarantined = quarantined_versions(session, model)
 
         def describe(row: Version) -> VersionResponse:
-            return of_version(row, specs[row.position], version_page(pages, name, row.mlflow), headline)
+            url = version_page(pages, name, row.mlflow)
+            return of_version(row, specs[row.position], url, headline, quarantined.get(row.number, 0))
 
         return page_of(rows, limit, describe, lambda row: row.number)
 
@@ -96,7 +109,7 @@ def compare_versions(name: Name, a: Number, b: Number, caller: Reader, context: 
         model = catalog.find(session, name, caller.models)
         sides = [find_version(session, model, n) for n in (a, b)]
         for version in sides:
-            history.require_in_use(version)
+            require_in_use(version)
         specs = specs_at(session, model.id, model.spec, [version.position for version in sides])
     one, other = (State.from_bytes(context.file(version.file, version.sha256)) for version in sides)
     return of_pair(
@@ -115,19 +128,33 @@ def sees_weights(caller: Caller, model: Model) -> bool:
     return True
 
 
-@router.post("/versions/{n}/promote", response_model=PromotedResponse, responses=problem_responses(404, 409))
+@router.post(
+    "/versions/{n}/promote",
+    response_model=PromotedResponse,
+    responses={
+        202: {"model": PromotedResponse, "description": "The version was purged; `job` rebuilds and promotes it."},
+        **problem_responses(404, 409),
+    },
+)
 def promote_version(name: Name, n: Number, caller: Admin, write: Write) -> Response:
     """Make a version the champion. Promoting an older version is a rollback and holds the model: the version stays
     champion, whatever changes follow, until `resume`.
+
+    If the version was purged, the response has the status 202, and `job` trains a new version at the same position, on
+    the examples that are still in force, and promotes that one.
     """
 
-    def promote(session: Session) -> PromotedResponse:
+    def promote(session: Session) -> tuple[int, PromotedResponse]:
         model = catalog.find(session, name, caller.models, lock=True)
-        version = find_version(session, model, n)
-        request_promotion(session, model, version, Requester.PERSON, caller.key_id)
-        return PromotedResponse(**dict(with_spec(session, model, version, write.context)), held=of_hold(model))
+        version, job = find_version(session, model, n), None
+        if needs_rebuild(write.context.store, version):
+            job = request_rebuild(session, model, version, caller.key_id, write.request_id).id
+        else:
+            request_promotion(session, model, version, Requester.PERSON, caller.key_id)
+        shown = dict(with_spec(session, model, version, write.context))
+        return 202 if job else 200, PromotedResponse(**shown, held=of_hold(model), job=job)
 
-    return write(caller.credential, 200, promote)
+    return write.with_status(caller, promote, Action.VERSION_PROMOTED, About(name, n))
 
 
 @router.post("/versions/{n}/accept", response_model=DecisionResponse, responses=problem_responses(404, 409))
@@ -140,17 +167,22 @@ def accept_version(name: Name, n: Number, caller: Admin, write: Write) -> Respon
     def act(session: Session, model: Model, version: Version) -> Decision:
         return quarantine_decisions.accept(session, model, version, caller.key_id, write.request_id)
 
-    return decide(name, n, caller, write, act)
+    return carry_out(name, n, caller, write, act, Action.VERSION_ACCEPTED)
 
 
 @router.post("/versions/{n}/discard", response_model=DecisionResponse, responses=problem_responses(404, 409))
 def discard_version(name: Name, n: Number, caller: Admin, write: Write) -> Response:
     """Discard a version that the promotion gate rejected: remove the examples that it learnt."""
-    return decide(name, n, caller, write, quarantine_decisions.discard)
+    return carry_out(name, n, caller, write, quarantine_decisions.discard, Action.VERSION_DISCARDED)
 
 
-def decide(
-    name: str, n: int, caller: Caller, write: UnitOfWork, act: Callable[[Session, Model, Version], Decision]
+def carry_out(
+    name: str,
+    n: int,
+    caller: Caller,
+    write: UnitOfWork,
+    act: Callable[[Session, Model, Version], Decision],
+    action: Action,
 ) -> Response:
     """Carry out a person's decision about a rejected version."""
 
@@ -160,7 +192,7 @@ def decide(
         decision = act(session, model, version)
         return DecisionResponse(**dict(with_spec(session, model, version, write.context)), **vars(decision))
 
-    return write(caller.credential, 200, respond)
+    return write(caller, 200, respond, action, About(name, n))
 
 
 def page_by_id(

@@ -1,12 +1,13 @@
 """Responses about versions, promotions and comparisons."""
 
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from pydantic import ConfigDict, with_config
 
 from core.kprior.certificate.certificate import Certificate
 from core.kprior.model.spec import Spec, loss_of
+from core.promotion.gate_rule import unjudged
 from core.tables.documents import ComparisonDocument, CostDocument, GateDocument, MemoryDocument, MlflowPlace
 from core.tables.versions import Comparison, Version, VersionKind, VersionState
 from core.tracking.lineage import main_metric
@@ -33,6 +34,8 @@ class VersionResponse(ResponseModel):
     """Version that it was adapted from."""
     position: int
     """Last position of the ledger that it reflects."""
+    removals_position: int
+    """Position up to which removals are reflected: `position`, or a later one if the version replaces a purged one."""
     state: VersionState
     method: str
     """`kprior`, `warm` (gradient descent on all examples, starting from the previous version), `retrain`, or `imported`
@@ -46,24 +49,29 @@ class VersionResponse(ResponseModel):
     certificate: Certificate | None
     """How far the version can be from a full retrain; null if the policy does not ask for a certificate."""
     gate: GateDocument | None
-    """Result of the promotion gate; null for purged versions and for versions from before release 0.3."""
+    """Result of the promotion gate. `passed` is null, with a `reason`, if the version could not be judged;
+    `version_purged` if an erasure deleted the result."""
+    quarantined: int
+    """Number of examples in quarantine because the gate rejected this version."""
     cost: CostDocument
     # not `SpecSchema`: validating a thousand columns again for each version of a page would take longer than all else
     spec: dict[str, object]
     """Spec that the version was made with: the parts `input`, `target`, `architecture`, `regularizer` and `loss`, and
     `class_weight` if the model has it, as in the model."""
     sha256: str | None
-    """SHA-256 of the file of weights; null once the version is purged."""
+    """SHA-256 of the file of weights; null once the version is purged for an erasure."""
     mlflow: MlflowResponse | None
     """Null until the version is published to MLflow."""
     created_at: datetime
 
 
 class PromotedResponse(VersionResponse):
-    """The new champion."""
+    """The new champion, or a purged version that a job rebuilds."""
 
     held: HeldResponse | None
     """Set if the model is held: promoting an older version holds it until `resume`."""
+    job: str | None
+    """Id of the job that rebuilds a purged version and promotes the result; null if the version is the champion."""
 
 
 class DecisionResponse(VersionResponse):
@@ -113,17 +121,28 @@ def of_spec(spec: Spec) -> dict[str, object]:
     return {**spec, "loss": loss_of(spec)}
 
 
-def of_version(version: Version, spec: Spec, url: str | None, headline: str | None) -> VersionResponse:
-    own = VersionResponse.model_fields.keys() - {"version", "headline", "spec", "sha256", "mlflow"}
+def of_version(
+    version: Version, spec: Spec, url: str | None, headline: str | None, quarantined: int
+) -> VersionResponse:
+    made = {"version", "headline", "gate", "quarantined", "spec", "sha256", "mlflow"}
+    own = VersionResponse.model_fields.keys() - made
     values: dict[str, Any] = {name: getattr(version, name) for name in own}
     return VersionResponse(
         version=version.number,
         headline=main_metric(version.metrics, headline),
+        gate=version.gate or missing_gate(version),
+        quarantined=quarantined,
         spec=of_spec(spec),
         sha256=version.sha256 or None,
         mlflow=None if version.mlflow is None else {**version.mlflow, "url": url},
         **values,
     )
+
+
+def missing_gate(version: Version) -> GateDocument:
+    """The gate of a version without a stored result: an erasure deleted it, or the version predates the gate."""
+    reason = "version_purged" if version.state is VersionState.PURGED else "not_judged"
+    return cast(GateDocument, {**unjudged("loss", 0, reason), "action": "warn"})
 
 
 def of_comparison(row: Comparison) -> ComparisonResponse:

@@ -18,7 +18,7 @@ Make = Callable[[Any], tuple[Client, list[httpx.Request]]]
 
 REMOVED = {"id": "r1", "removed": 1, "unknown": [], "position": 2, "job": None}
 KEY: dict[str, Any] = {"id": "k1", "name": "n", "key": "amend_k1_secret", "scopes": ["read"], "models": ["churn"]}
-KEY |= {"created_at": AT, "last_used_at": None, "expires_at": None}
+KEY |= {"created_at": AT, "last_used_at": None, "expires_at": None, "person": False, "quota": None}
 
 
 @pytest.fixture

@@ -49,7 +49,7 @@ def test_unknown_command_is_refused() -> None:
 
 COMMANDS = {
     "models": "list show create delete policy change changes hold resume adapt retrain",
-    "examples": "add show list remove",
+    "examples": "add show list remove accept discard",
     "jobs": "list show wait cancel",
     "versions": "list show promote compare weights",
     "comparisons": "list",
@@ -61,7 +61,11 @@ COMMANDS = {
 ALL = [(group, name) for group, names in COMMANDS.items() for name in names.split()]
 
 
-@pytest.mark.parametrize("command", [*ALL, ("predict",), ("demo",), ("up",), ("service",), ("migrate",)], ids=" ".join)
+@pytest.mark.parametrize(
+    "command",
+    [*ALL, ("predict",), ("audit",), ("demo",), ("up",), ("service",), ("migrate",), ("backup",), ("restore",)],
+    ids=" ".join,
+)
 def test_help_of_every_command_has_an_example_of_it(command: tuple[str, ...]) -> None:
     result = runner.invoke(cli.app, [*command, "--help"])
     assert result.exit_code == 0
@@ -87,7 +91,7 @@ def test_command_starts_without_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_installed_command_answers() -> None:
+def test_the_installed_command_prints_its_version() -> None:
     command = [sys.executable, "-c", "from amend.cli import main; main()", "--version"]
     result = subprocess.run(command, capture_output=True, text=True, check=True)
     assert result.stdout.startswith("amend ")

@@ -62,10 +62,6 @@ def test_a_lost_post_is_repeated_with_the_same_key_and_body(client_of: Make, los
     assert {request.content for request in asked} == {asked[0].content}
 
 
-def test_pauses_grow() -> None:
-    assert list(amend.client.RETRY_SECONDS) == sorted(set(amend.client.RETRY_SECONDS))
-
-
 STORED = {"accepted": 3, "duplicates": 0, "first_position": 1, "last_position": 3}
 FOUND = {"accepted": 0, "duplicates": 3, "first_position": None, "last_position": None}
 EXAMPLES = [{"id": id, "x": [1.0], "y": 1} for id in "abc"]
@@ -145,6 +141,14 @@ def test_a_refusal_is_not_repeated(client_of: Make, status: int, kind: type[ApiE
     assert len(asked) == 1
 
 
+def test_a_request_beyond_a_quota_is_not_repeated(client_of: Make) -> None:
+    problem = {"code": "quota_exceeded", "detail": "until tomorrow"}
+    client, asked = client_of(httpx.Response(429, json=problem, headers={"Retry-After": "40000"}))
+    with pytest.raises(ApiError, match="until tomorrow"):
+        client.post("/v1/models")
+    assert len(asked) == 1
+
+
 def test_a_request_that_times_out_is_not_retried(client_of: Make) -> None:
     client, asked = client_of(httpx.ReadTimeout("timed out"))
     with pytest.raises(UnreachableError):
@@ -169,7 +173,7 @@ def test_the_response_of_another_server_is_reported(client_of: Make, answer: dic
         client.model("churn")
 
 
-def test_an_answer_with_more_in_it_is_read(client_of: Make) -> None:
+def test_unknown_fields_of_a_response_are_ignored(client_of: Make) -> None:
     newer = {"position": 9, "job": "j1", "why": {"a": ["new", "field"]}}
     client, _ = client_of(httpx.Response(202, json=newer))
     changed = client.change_model("churn", regularizer={"kind": "l2", "delta": 2.0})
@@ -229,8 +233,8 @@ def test_ids_are_quoted_in_paths(client_of: Make) -> None:
 
 
 def test_a_list_is_walked_page_by_page(client_of: Make) -> None:
-    key = {"id": "k1", "name": "n", "scopes": [], "models": None, "created_at": "2026-01-01T00:00:00Z"}
-    key["last_used_at"] = key["expires_at"] = None
+    key: dict[str, Any] = {"id": "k1", "name": "n", "scopes": [], "models": None, "created_at": "2026-01-01T00:00:00Z"}
+    key |= {"last_used_at": None, "expires_at": None, "person": False, "quota": None}
     pages = [{"items": [key, key], "next": "k2"}, {"items": [key], "next": None}]
     client, asked = client_of(*(httpx.Response(200, json=page) for page in pages))
     keys = client.keys()
@@ -245,7 +249,7 @@ def test_optional_packages_are_not_imported_at_start() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_errors_are_of_one_family() -> None:
+def test_all_errors_have_one_base_class() -> None:
     errors = [thing for thing in vars(amend).values() if isinstance(thing, type) and issubclass(thing, Exception)]
     assert all(issubclass(error, amend.AmendError) for error in errors)
 
@@ -253,10 +257,10 @@ def test_errors_are_of_one_family() -> None:
 def test_operations_have_the_signature_that_callers_see() -> None:
     with Client(URL, "amend_1_secret") as client:
         assert str(inspect.signature(client.adapt)) == "(model: 'str') -> 'responses.Job'"
-        assert str(inspect.signature(client.models)) == "() -> 'Iterator[responses.Model]'"
+        assert str(inspect.signature(client.models)) == "() -> 'Listing[responses.Model]'"
         assert client.adapt.__doc__ == Client.adapt.__doc__ == Client.adapt.make.__doc__
     awaited = AsyncClient(URL, "amend_1_secret")
-    assert str(inspect.signature(awaited.models)) == "() -> 'AsyncIterator[responses.Model]'"
+    assert str(inspect.signature(awaited.models)) == "() -> 'AsyncListing[responses.Model]'"
     shown = pydoc.plain(pydoc.render_doc(Client))
     assert " adapt(self, model: 'str') -> 'responses.Job'" in shown
     assert "Adapt the model to all changes so far." in shown

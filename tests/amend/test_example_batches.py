@@ -92,7 +92,7 @@ def test_bodies_stay_below_the_limit_of_bytes(monkeypatch: pytest.MonkeyPatch) -
         assert len(made) <= N // 2 or examples is one_by_one
 
 
-def test_a_row_that_is_too_large_goes_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_above_the_size_limit_is_sent_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(example_batches, "BATCH_BYTES", 10)
     assert [batch.count for batch in example_batches.split(ONE_BY_ONE[:3])] == [1, 1, 1]
     assert [batch.count for batch in example_batches.split({"id": IDS[:3], "x": X[:3]})] == [1, 1, 1]
@@ -132,7 +132,7 @@ def test_values_of_other_libraries_go_out_as_json_has_them() -> None:
         list(example_batches.split([{"id": "a", "x": object()}]))
 
 
-def test_nothing_is_no_batch() -> None:
+def test_no_examples_make_no_batch() -> None:
     for nothing in ([], {}, {"id": [], "x": []}, FRAME[:0], TABLE[:0], TABLE[:0].to_reader()):
         assert list(example_batches.split(nothing)) == []
 
@@ -150,7 +150,7 @@ SPARSE = np.where(X % 3 == 0, X, 0)
 
 
 @pytest.mark.parametrize("form", ["csr_matrix", "csc_array", "coo_array", "lil_matrix"])
-def test_a_sparse_matrix_goes_out_with_its_zeros_some_rows_at_once(form: str) -> None:
+def test_a_sparse_matrix_is_sent_dense_in_pieces(form: str) -> None:
     matrix = getattr(scipy.sparse, form)(SPARSE)
     assert [row["x"] for row in rows({**COLUMNS, "x": matrix})] == SPARSE.tolist()
     pieces = list(example_batches.split_rows(matrix))
@@ -158,7 +158,7 @@ def test_a_sparse_matrix_goes_out_with_its_zeros_some_rows_at_once(form: str) ->
     assert np.concatenate(pieces).tolist() == SPARSE.tolist()
 
 
-def test_a_wide_sparse_matrix_goes_out_by_its_size_with_its_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wide_sparse_matrix_is_sent_in_pieces_by_dense_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(example_batches, "BATCH_BYTES", 1000)
     wide = scipy.sparse.csr_array((N, 100), dtype=np.float32)
     assert [len(some) for some in example_batches.split_rows(wide)] == [2] * 12 + [1]

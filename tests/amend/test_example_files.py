@@ -90,7 +90,7 @@ def read(batch: Batch) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("suffix", NAMES)
-def test_every_form_goes_out_in_pieces_with_all_rows_as_they_are(suffix: str, tmp_path: Path) -> None:
+def test_every_format_is_sent_in_pieces_without_changing_a_row(suffix: str, tmp_path: Path) -> None:
     file = ExampleFile.find(str(write(tmp_path, suffix)))
     made = list(file.batches())
     assert [row for batch in made for row in read(batch)] == ROWS
@@ -164,7 +164,7 @@ def test_an_error_in_a_damaged_file_names_the_place(
         list(ExampleFile.find(str(tmp_path / name), names={"y": "y"}).batches())
 
 
-def test_a_name_tells_the_form() -> None:
+def test_the_name_of_a_file_determines_its_format() -> None:
     assert ExampleFile.find("A.CSV.GZ").form is Format.CSV
     assert ExampleFile.find("a.txt.zst", Format.NDJSON).codec == "zstd"
     for name, told in (("a.txt", "Cannot infer"), ("a.gz", "Cannot infer"), ("a.parquet.gz", "Decompress it")):

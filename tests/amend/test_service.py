@@ -105,7 +105,10 @@ def test_a_bad_example_is_named(amend: Amend, name: str) -> None:
 
 
 def test_a_person_is_erased_and_the_receipt_checked(amend: Amend, name: str, tmp_path: Path) -> None:
-    asked = answer(amend("erasures", "ask", f"nobody of {name}", "--yes", "--reason", "letter", "--wait", "--json"))
+    letter = ("--alias", f"nobody else of {name}", "--yes", "--reason", "letter", "--json")
+    waiting = answer(amend("erasures", "ask", f"nobody of {name}", *letter))
+    assert waiting["state"] == "unmatched"
+    asked = answer(amend("erasures", "approve", waiting["id"], "--yes", "--json"))
     assert asked["state"] == "completed"
     assert answer(amend("erasures", "receipt", asked["id"]))["erasure"] == asked["id"]
     page = tmp_path / "receipt.html"
@@ -114,4 +117,4 @@ def test_a_person_is_erased_and_the_receipt_checked(amend: Amend, name: str, tmp
     assert asked["id"] in amend("erasures", "list", "--state", "completed").stdout
     assert amend("erasures", "extend", asked["id"], "--reason", "late").stderr.startswith("amend: erasure_ended: ")
     verified = amend("receipts", "verify")
-    assert (verified.exit_code, verified.stdout.startswith("The chain is valid")) == (0, True)
+    assert (verified.exit_code, verified.stdout.startswith("The register is valid")) == (0, True)

@@ -8,10 +8,12 @@ import re
 import resource
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +70,8 @@ class Up:
         others = {name: value for name, value in os.environ.items() if not name.startswith("AMEND_")}
         return others | self.environment | more
 
-    def start(self, **more: str) -> None:
+    def start(self, until: str = "ready: ", **more: str) -> None:
+        """Start it, and wait for a line that begins with `until`."""
         with self.out.open("wb") as out:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", AMEND, "up", "--open"],
@@ -78,7 +81,7 @@ class Up:
                 stderr=out,
                 preexec_fn=die_with_parent,
             )
-        self.wait_until(lambda: "\nready: " in self.out.read_text())
+        self.wait_until(lambda: f"\n{until}" in self.out.read_text())
 
     def refuses(self, code: str = AMEND, **options: Any) -> str:
         """What it says, in one line, when it does not start; and it leaves no process."""
@@ -171,18 +174,23 @@ def test_the_whole_of_amend_lives_through_the_death_of_each_part_and_of_its_supe
     the_calls_of_the_tutorial_succeed(up)
     a_second_one_is_refused(up)
     each_part_comes_back(up)
+    erased = a_person_is_erased_after_a_copy_of_the_database(up)
     killed_it_leaves_nothing_and_the_next_goes_on(up)
     told_to_stop_it_leaves_nothing(up)
+    with_the_older_database_jobs_wait_for_the_replay(up, erased)
 
 
 def it_says_where_everything_is(up: Up) -> None:
     out, home = up.out.read_text(), up.home
     assert f"admin key: written to {home}/admin.key\n" in out
-    ready = out.splitlines()[-1]
+    [ready] = [line for line in out.splitlines() if line.startswith("ready: ")]
     for place in (up.url, f"http://127.0.0.1:{up.mlflow_port}", f"{home}/admin.key", f"{home}/logs", "Ctrl-C"):
         assert place in ready
     assert f"(user amend, password in {home}/mlflow.key)" in ready
     up.wait_until(lambda: up.opened.exists() and up.opened.read_text() == f"{up.url}\n")
+    # MLflow starts when everything else is ready, and jobs do not wait for it
+    assert "\nmlflow: OK" not in out.partition("\nready: ")[0]
+    up.wait_until(lambda: "\nmlflow: OK" in up.out.read_text())
     assert set(up.parts()) == set(PARTS)
     assert up.status() == "ready"
     logs = {path.name: path.stat().st_mode & 0o777 for path in (home / "logs").iterdir()}
@@ -227,6 +235,46 @@ def each_part_comes_back(up: Up) -> None:
         if name != "scheduler":
             up.runs_a_job()
     up.wait_until(lambda: up.status() == "ready")
+
+
+def a_person_is_erased_after_a_copy_of_the_database(up: Up) -> dict[str, Any]:
+    """The erasure, with the position of the person's first example as `from`."""
+    first = up.call("GET", "/v1/models/m")["head"] + 1
+    rows = [{"id": f"p{i}", "x": [i, 1 - i], "y": i, "split": "train", "subject": "ann"} for i in range(2)]
+    up.call("POST", "/v1/models/m/examples", {"examples": rows})
+    up.runs_a_job()
+    with closing(sqlite3.connect(up.home / "amend.db")) as source, closing(sqlite3.connect(up.folder / "copy")) as copy:
+        source.backup(copy)
+    id = up.call("POST", "/v1/erasures", {"subject": "ann"})["id"]
+    up.wait_until(lambda: bool(up.call("GET", f"/v1/erasures/{id}")["state"] == "completed"))
+    return {**up.call("GET", f"/v1/erasures/{id}"), "from": first}
+
+
+def with_the_older_database_jobs_wait_for_the_replay(up: Up, erased: dict[str, Any]) -> None:
+    """The copy contains the person again, and nothing is trained before the erasure is repeated."""
+    for old in up.home.glob("amend.db*"):
+        old.unlink()
+    (up.folder / "copy").rename(up.home / "amend.db")
+    up.start(until="jobs wait: receipts_behind: ")
+    ready = httpx.get(f"{up.url}/readyz", timeout=10, verify=False)
+    assert (ready.status_code, ready.json()["status"]) == (503, "down")
+    before = up.call("GET", "/v1/models/m")
+    job = up.call("POST", "/v1/models/m/retrains")["id"]
+    up.wait_until(lambda: "amend erasures replay" in up.call("GET", f"/v1/jobs/{job}")["message"])
+    assert up.call("GET", "/v1/models/m")["champion"] == before["champion"]
+
+    replay = [sys.executable, "-c", AMEND, "erasures", "replay"]
+    done = subprocess.run(replay, env=up.complete(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    up.wait_until(lambda: up.status() == "ready" and "\nready: " in up.out.read_text())
+    assert up.call("GET", f"/v1/jobs/{job}?wait=60")["state"] == "succeeded"
+    [again] = [one for one in up.call("GET", "/v1/erasures")["items"] if one["repeats"] == erased["id"]]
+    up.wait_until(lambda: bool(up.call("GET", f"/v1/erasures/{again['id']}")["state"] == "completed"))
+    assert up.call("GET", erased["receipt"])["erasure"] == erased["id"]
+    after = up.call("GET", "/v1/models/m")
+    assert after["counts"]["train"] == before["counts"]["train"] - 2
+    kept = [one for one in up.call("GET", "/v1/models/m/versions")["items"] if one["state"] != "purged"]
+    assert not any(erased["from"] <= one["position"] <= before["head"] for one in kept), kept
 
 
 def killed_it_leaves_nothing_and_the_next_goes_on(up: Up) -> None:

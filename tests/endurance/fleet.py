@@ -14,7 +14,8 @@ from sqlalchemy import select
 
 from core.tables.jobs import Job, Worker
 from core.tables.versions import Version, VersionState
-from core.versions import history, store_identity
+from core.versions import store_identity
+from core.versions.store import folder_of
 from tests import servers
 from tests.servers import Program
 from tests.stack import Stack
@@ -95,9 +96,11 @@ class Fleet(Deployment):
         self.wait_until(self.ready)  # the first request may find a connection that is gone
 
     def workers_up(self, count: int) -> list[Process]:
-        """At least so many workers, that are ready."""
+        """Exactly so many workers that are ready. Those that an earlier test has left over are killed."""
         there = [process for process in self.workers if process.poll() is None]
-        there += [self.add("worker") for _ in range(count - len(there))]
+        for surplus in there[count:]:
+            kill(surplus)
+        there = there[:count] + [self.add("worker") for _ in range(count - len(there))]
         self.wait_until(lambda: all(map(self.alive, there)))
         return there
 
@@ -127,12 +130,15 @@ class Fleet(Deployment):
         return str(self.post(f"/v1/models/{name}/adaptations")["id"])
 
     def unreferenced(self, model_id: int | None = None) -> set[str]:
-        """Files in the store, or in the folder of a model, that no version refers to."""
+        """Files in the store, or in the folder of a model, that no version refers to, apart from those of the register
+        and the journal.
+        """
         root = Path(self.settings.artifacts)
-        under = root if model_id is None else root / history.folder_of(model_id)
+        under = root if model_id is None else root / folder_of(model_id)
         files = {str(path.relative_to(root)) for path in under.rglob("*") if path.is_file()}
         with self.database.read() as session:
-            return files - set(session.scalars(select(Version.file))) - {store_identity.FILE}
+            left = files - set(session.scalars(select(Version.file))) - {store_identity.FILE}
+        return {file for file in left if not file.startswith(("register/", "journal/"))}
 
     def unreferenced_versions(self) -> set[str]:
         """Files of weights that no version refers to, or that belong to a purged one."""
@@ -159,7 +165,7 @@ def kill(process: Process) -> None:
 
 
 def gone(process: int) -> bool:
-    """Whether a process has ended. One that nobody has asked about yet has, too."""
+    """Whether a process has ended. One that nobody has asked about yet has as well."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
     except FileNotFoundError:

@@ -24,11 +24,15 @@ QUICK = {
 """A node that is gone is noticed in a second, not in a quarter of a minute."""
 
 
+TOKEN = secrets.token_hex(32)
+"""The same for all clusters of this process, since Ray reads it once."""
+
+
 class RayCluster:
     """Each node has one processor and the environment that is given."""
 
     def __init__(self, environment: dict[str, str], nodes: int) -> None:
-        self.token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        self.token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": TOKEN}
         self.nodes: list[Any] = []
         self.folder = TemporaryDirectory(prefix="ray", dir="/tmp")  # a short path, since sockets are in it
         self.environment = {**environment, **self.token, **QUICK, "RAY_TMPDIR": self.folder.name}

@@ -70,7 +70,7 @@ def check_eight_writers(stack: Stack) -> None:
     assert {item["id"]: item["x"][0] for item in items} == {f"e{i}": i for i in range(EXAMPLES)}
 
 
-def test_jobs_asked_for_and_cancelled_at_once_hold_nobody_up(stack: Stack) -> None:
+def test_jobs_that_are_cancelled_at_once_do_not_block_others(stack: Stack) -> None:
     model = stack.model(**SPEC)
 
     def work(writer: int) -> set[int]:

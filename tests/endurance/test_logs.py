@@ -178,7 +178,7 @@ def what_is_our_fault(case: Case) -> None:
         case.statuses.append(answer.status_code)
 
 
-def test_what_the_log_tells_and_what_it_does_not(case: Case, subtests: pytest.Subtests) -> None:
+def test_the_log_has_the_request_and_no_personal_data(case: Case, subtests: pytest.Subtests) -> None:
     with subtests.test("everything that can go wrong went wrong"):
         assert {400, 401, 404, 405, 409, 415, 422} <= set(case.statuses)
         assert {500, 503} & set(case.statuses)

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from sqlalchemy import select
 
-from core.jobs import outbox, schedule
+from core.jobs import due_jobs, outbox
 from core.tables.jobs import Job, Outbox
 from tests.stack import Stack
 
@@ -21,7 +21,7 @@ def new_job(stack: Stack, api: httpx.Client) -> str:
     return job
 
 
-def test_a_message_that_comes_while_two_send_is_sent(stack: Stack, api: httpx.Client) -> None:
+def test_a_message_enqueued_while_two_processes_send_is_sent(stack: Stack, api: httpx.Client) -> None:
     sent: list[str] = []
     first, later = new_job(stack, api), ""
 
@@ -37,12 +37,12 @@ def test_a_message_that_comes_while_two_send_is_sent(stack: Stack, api: httpx.Cl
     assert {first, later} <= set(sent)
 
 
-def test_a_job_that_nobody_was_ever_told_of_is_told(stack: Stack, api: httpx.Client) -> None:
+def test_a_job_whose_message_was_never_sent_is_sent(stack: Stack, api: httpx.Client) -> None:
     job, sent = new_job(stack, api), []
     with stack.database.write() as session:
         for row in session.scalars(select(Outbox).where(Outbox.job_id == job)):
             session.delete(row)
     with stack.database.read() as session:
         assert session.get_one(Job, job).sent_at is None
-    schedule.reconcile(stack.database, lambda job_id, queue: sent.append(job_id), 30)
+    due_jobs.reconcile(stack.database, lambda job_id, queue: sent.append(job_id), 30)
     assert job in sent

@@ -136,7 +136,7 @@ def test_tasks_end_with_a_job_that_is_cancelled(fleet: Fleet, model: str, cluste
     fleet.wait_until(lambda: cluster.tasks() == [], 10)
 
 
-def test_a_training_goes_on_from_the_last_epoch_when_a_process_is_killed(fleet: Fleet, cluster: RayCluster) -> None:
+def test_a_training_resumes_from_the_last_epoch_when_a_process_is_killed(fleet: Fleet, cluster: RayCluster) -> None:
     ensure_worker(fleet, cluster)
     training = {"max_epochs": 80, "patience": 100_000, "batch_size": 100}
     name = fleet.new_model(architecture={"kind": "mlp", "hidden": [10]}, training=training)
@@ -158,7 +158,7 @@ def test_a_training_goes_on_from_the_last_epoch_when_a_process_is_killed(fleet: 
     assert cluster.tasks() == []
 
 
-def test_a_job_goes_on_alone_when_ray_is_lost_and_the_next_one_waits_for_it_first(
+def test_a_job_continues_in_process_when_ray_is_lost_and_the_next_one_tries_ray_again(
     fleet: Fleet, model: str, cluster: RayCluster
 ) -> None:
     ensure_worker(fleet, cluster)

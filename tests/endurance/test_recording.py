@@ -20,12 +20,11 @@ from core.settings import Settings
 from core.tables.jobs import Job
 from core.tables.models import Model
 from core.tables.versions import Version
-from core.versions import history
-from core.versions.orphans import sweep
-from core.versions.store import Store, StoredFile
+from core.versions.orphan_files import sweep
+from core.versions.store import Store, StoredFile, folder_of
 from tests.stack import Stack
 from worker.context import Context
-from worker.runner import run
+from worker.job_runner import run
 
 pytestmark = pytest.mark.timing
 
@@ -85,7 +84,7 @@ def whole(stack: Stack, api: httpx.Client, name: str) -> None:
     assert api.get(f"/v1/models/{name}/versions/1/weights").status_code == 200
     with stack.database.read() as session:
         [version] = session.scalars(select(Version).join(Model, Model.id == Version.model_id).where(Model.name == name))
-    folder = Path(stack.settings.artifacts) / history.folder_of(version.model_id)
+    folder = Path(stack.settings.artifacts) / folder_of(version.model_id)
     assert [path.name for path in folder.iterdir()] == [Path(version.file).name]
 
 

@@ -19,7 +19,7 @@ import uvicorn
 from psycopg import sql
 from sqlalchemy import func, select
 
-from core.keys import keyring, queries
+from core.keys import api_keys, queries
 from core.tables.keys import Key
 from migrations import __main__ as command
 from migrations import runner
@@ -90,7 +90,7 @@ def test_the_first_run_writes_an_admin_key_for_its_owner_only_and_later_runs_wri
     assert stack.admin_key not in out
     first = stack.admin_key
     with stack.database.read() as session:
-        key = keyring.check(session, first)
+        key = api_keys.check(session, first)
         assert key is not None
         assert key.scopes == ["admin"]
 
@@ -109,7 +109,7 @@ def test_a_given_admin_key_is_stored_and_not_written_to_a_file(make_stack: MakeS
         assert GIVEN not in out
     assert not (stack.folder / "home" / "admin.key").exists()
     with stack.database.read() as session:
-        assert keyring.check(session, GIVEN) is not None
+        assert api_keys.check(session, GIVEN) is not None
     assert keys(stack) == 1
 
 
@@ -129,7 +129,7 @@ def test_three_concurrent_runs_create_one_key(make_stack: MakeStack) -> None:
     assert [error for _, error in outputs] == ["", "", ""]
     assert keys(stack) == 1
     with stack.database.read() as session:
-        assert keyring.check(session, stack.admin_key) is not None
+        assert api_keys.check(session, stack.admin_key) is not None
 
 
 @pytest.mark.parametrize("given", ["", GIVEN], ids=["made", "given"])
@@ -268,7 +268,7 @@ def test_a_given_admin_key_is_stored_even_if_another_exists(make_stack: MakeStac
     stack.environment["AMEND_ADMIN_KEY"] = given
     assert run(stack)[:2] == (0, f"database: at {runner.newest()}\nadmin key: AMEND_ADMIN_KEY\n")
     with stack.database.read() as session:
-        assert keyring.check(session, given) is not None
+        assert api_keys.check(session, given) is not None
 
 
 @pytest.mark.parametrize(

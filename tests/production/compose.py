@@ -145,7 +145,7 @@ class Container:
         """And then: the scripts that it is given."""
         (script,) = self.spec["configs"]
         assert script["target"].startswith("/docker-entrypoint-initdb.d/")
-        content = self.local(self.project.spec["configs"][script["source"]]["content"])
+        content = self.local((ROOT / self.project.spec["configs"][script["source"]]["file"]).read_text())
         password = Path(self.local(self.spec["environment"]["POSTGRES_PASSWORD_FILE"])).read_text()
         environment = {**self.environment, "PGPASSWORD": password, "PGHOST": "127.0.0.1", "PGUSER": "postgres"}
         program = self.project.postgres_programs / "psql"
@@ -246,14 +246,14 @@ class Project:
         self.containers.append(Container(self, service, len(self.of(service)) + 1, volumes))
         return self.containers[-1]
 
-    def up(self, **scale: int) -> None:
+    def up(self) -> None:
         """Start everything, each when what it depends on is there; wait until all are healthy."""
         waiting, end = list(self.names), time.monotonic() + 120
         checked = [name for name in self.names if not self.spec["services"][name]["healthcheck"].get("disable")]
         while waiting or not all(each.healthy or each.looks_healthy() for name in checked for each in self.of(name)):
             for name in [name for name in waiting if self.may_start(name)]:
                 waiting.remove(name)
-                for _ in range(scale.get(name, 1)):
+                for _ in range(int(self.spec["services"][name]["deploy"].get("replicas", 1))):
                     self.container(name).start()
             ended = [each for each in self.containers if each.process and each.process.poll()]
             if ended or time.monotonic() > end:

@@ -28,7 +28,7 @@ class Production(Deployment):
 
     def __init__(self, folder: Path, installed: Installed) -> None:
         super().__init__(folder)
-        self.project = Project(folder, installed, AMEND_PROCESSES="2")
+        self.project = Project(folder, installed, AMEND_PROCESSES="2", AMEND_WORKERS="2")
         self.url = f"http://127.0.0.1:{self.project.port('api')}"
         self.mlflow = f"http://127.0.0.1:{self.project.port('mlflow')}"
 
@@ -60,7 +60,7 @@ class Production(Deployment):
 def production(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Production]:
     production = Production(tmp_path_factory.mktemp("production"), installed)
     try:
-        production.project.up(worker=2)
+        production.project.up()
         yield production
     finally:
         production.project.remove()
@@ -78,6 +78,24 @@ def test_every_service_restarts_is_checked_and_has_bounds() -> None:
         assert "test" in service["healthcheck"] or name == "migrate", name
         assert service["deploy"]["resources"]["limits"]["memory"], name
         assert "container_name" not in service, name  # would forbid --scale
+
+
+def test_no_container_is_root_or_writes_outside_its_volumes() -> None:
+    for name, service in read()["services"].items():
+        assert service["read_only"], name
+        assert service["cap_drop"] == ["ALL"], name
+        assert "amend" in service["image"] or service["user"] in ("postgres", "redis"), name
+
+
+def test_numbers_of_containers_come_from_variables() -> None:
+    given = {"AMEND_WORKERS": "4", "AMEND_RAY_WORKERS": "2", "AMEND_RAY_NODES": "3"}
+    services = read(given)["services"]
+    counts = {name: service["deploy"].get("replicas") for name, service in services.items()}
+    assert {name: count for name, count in counts.items() if count} == {
+        "worker": "4",
+        "worker-ray": "2",
+        "ray-node": "3",
+    }
 
 
 def test_workers_may_be_many_and_have_the_time_to_hand_back_their_jobs() -> None:
@@ -120,7 +138,7 @@ def service_settings(service: dict[str, Any]) -> dict[str, Any]:
     return {name.removeprefix("AMEND_").lower(): service["environment"][name] for name in names}
 
 
-def test_its_services_are_a_working_amend_that_ends_when_it_is_told_to(production: Production) -> None:
+def test_the_services_of_the_compose_file_work_and_stop_on_request(production: Production) -> None:
     """In one test, so that the services are started once, however many processes run the tests."""
     a_model_learns_forgets_and_is_shown(production)
     alerts_are_about_figures_that_there_are(production)

@@ -28,6 +28,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     others = {
         "AMEND_CASELESS_SUBJECTS": "true",
         "AMEND_ERASURE_HOLD": "true",
+        "AMEND_RETURNING_SUBJECTS": "refuse",
         "AMEND_MLFLOW_PAGES_URL": f"{MLFLOW_PAGES}/",
         "AMEND_CORS_ORIGINS": f"https://other.example, {ORIGIN}",
     }

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from core.erasure import states
+from core.erasure import state_changes
 from core.models import catalog
 from tests.service.expect import add, rows
 from tests.stack import Stack
@@ -33,6 +33,12 @@ def ask(api: httpx.Client, person: str, **more: Any) -> dict[str, Any]:
     return erasure
 
 
+def erase_nobody(api: httpx.Client, person: str | None = None) -> dict[str, Any]:
+    """A request for a person whom nobody knows, completed by a decision."""
+    done: dict[str, Any] = act(api, ask(api, person or somebody())["id"], "approve").raise_for_status().json()
+    return done
+
+
 def open_erasure(stack: Stack, api: httpx.Client, **more: Any) -> dict[str, Any]:
     """An erasure that waits for a worker."""
     person = somebody()
@@ -45,7 +51,7 @@ def fail_erasure(stack: Stack, api: httpx.Client) -> dict[str, Any]:
     erasure = open_erasure(stack, api)
     with stack.database.write() as session:
         model = catalog.find(session, erasure["models"][0]["model"], None, lock=True)
-        states.fail(session, model.id, {"code": "solver_failed", "detail": "no luck"})
+        state_changes.fail(session, model.id, {"code": "solver_failed", "detail": "no luck"})
     return show(api, erasure["id"])
 
 

@@ -24,7 +24,9 @@ ENOUGH = {
     "download_weights": {"weights"},
     "list_coefficients": {"weights"},
     "export_onnx": {"weights"},
-    **dict.fromkeys(("list_keys", "list_webhooks", "list_deliveries"), set[str]()),
+    **dict.fromkeys(("start_analysis", "list_analyses", "show_analysis"), {"analyse"}),
+    **dict.fromkeys(("show_head", "show_public_key", "show_proof"), {"read", "ingest", "erase", "weights", "analyse"}),
+    **dict.fromkeys(("list_keys", "list_webhooks", "list_deliveries", "list_audit_entries"), set[str]()),
 }
 """The scopes besides admin's with which an operation goes; else erase for erasures, read for GET, or none."""
 
@@ -47,8 +49,9 @@ class Place:
 
     def path(self, operation: Operation, model: str | None = None) -> str:
         resource = operation.path.partition("/{id}")[0].rpartition("/")[2]
-        path = operation.path.replace("{name}", model or self.model).replace("{n}", "1")
-        path = path.replace("{a}", "1").replace("{b}", "1")
+        path = operation.path.replace("{name}", model or self.model).replace("{n}", "1").replace("{number}", "1")
+        path = path.replace("{a}", "1").replace("{b}", "1").replace("{kind}", "confirmation")
+        path = path.replace("{digest}", f"sha256:{'0' * 64}")
         path = path.replace("{id}", self.ids.get(resource, "none"))
         assert "{" not in path, f"this test does not know how to fill {operation.path}"
         return path
@@ -87,7 +90,7 @@ def test_without_a_key_every_request_is_refused(
             refused(answer, 401, code)
 
 
-@pytest.mark.parametrize("scope", ["read", "ingest", "erase", "weights"])
+@pytest.mark.parametrize("scope", ["read", "ingest", "erase", "weights", "analyse"])
 def test_every_operation_needs_its_scope(stack: Stack, api: httpx.Client, place: Place, scope: str) -> None:
     with stack.client(stack.key(scope)) as holder:
         for operation in guarded(api):
@@ -113,6 +116,9 @@ def test_a_model_that_the_key_cannot_see_is_not_found(stack: Stack, api: httpx.C
         "make_predictions": {"inputs": [[0, 0]]},
         "infer": {"inputs": []},
         "predict_table": {},
+        "start_analysis": {"kind": "leave_one_out"},
+        "accept_returned": {},
+        "discard_returned": {},
         "infer_with_version": {"inputs": []},
     }
     with stack.client(stack.key("admin", models=[stack.model()])) as holder:

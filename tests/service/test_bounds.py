@@ -22,7 +22,7 @@ def test_more_probabilities_than_an_answer_holds_are_refused(stack: Stack, api: 
     refused(api.post(asked, json={"inputs": [[0.5]] * 20_001}), 413, "batch_too_large")
 
 
-def test_a_page_of_large_examples_is_short_and_goes_on(stack: Stack, api: httpx.Client) -> None:
+def test_a_page_of_large_examples_is_short_and_has_a_next_page(stack: Stack, api: httpx.Client) -> None:
     name = stack.model(input={"kind": "vector", "dim": 60_000}, policy={"holdout": 0})
     rows = [{"id": f"e{i}", "x": [0.5] * 60_000, "y": 1} for i in range(5)]
     assert api.post(f"/v1/models/{name}/examples", json={"examples": rows}).status_code == 201

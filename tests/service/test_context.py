@@ -8,7 +8,7 @@ from service.context import TtlCache
 
 
 def test_values_queried_before_an_invalidation_are_not_used() -> None:
-    """Not even if the answer arrives after that: it may be from before, too."""
+    """Not even if the answer arrives after that: it may be from before as well."""
     cache: TtlCache[str, int] = TtlCache(seconds=60)
     asked = time.monotonic()
     cache.put("a", 1)

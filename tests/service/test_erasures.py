@@ -7,6 +7,7 @@ import re
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import httpx
 import pytest
@@ -14,6 +15,8 @@ import pytest
 from core.erasure import queries
 from core.erasure.deleted_models import complete_erasures
 from core.erasure.due_dates import months_after
+from core.erasure.identifiers import subjects_of, token_of
+from core.ledger.batch import subject_hash
 from core.tables.jobs import JobKind
 from core.tables.ledger import Example
 from core.versions.store import Store
@@ -22,6 +25,11 @@ from tests.service.expect import JSON, add, listed, location, paged, refused, ro
 from tests.stack import Stack
 
 LONG_AGO = "2020-01-31T12:00:00Z"
+
+
+def as_shown(erasure: dict[str, Any]) -> dict[str, Any]:
+    """A request without what only the response to the caller who filed it contains."""
+    return {**erasure, "acknowledgement": None, "searched": None, "near_matches": None}
 
 
 def test_an_erasure_is_received_and_can_be_looked_up(stack: Stack, api: httpx.Client) -> None:
@@ -37,13 +45,20 @@ def test_an_erasure_is_received_and_can_be_looked_up(stack: Stack, api: httpx.Cl
         "overdue": True,
         "completed_at": None,
         "late": False,
+        "repeats": None,
+        "reason": "asked by mail",
+        "reference": None,
         "extension": None,
         "refusal": None,
-        "trail": [{"action": "filed", "by": erasure["trail"][0]["by"], "at": erasure["trail"][0]["at"]}],
+        "trail": [{"action": "filed", **{name: erasure["trail"][0][name] for name in ("by", "name", "at")}}],
         "models": [{**part, "error": None}],
         "receipt": None,
+        "tokens": [token_of(subject_hash(person, stack.settings.secret), stack.settings.secret)],
+        "searched": [{"subject": person, "examples": 2}],
+        "near_matches": [],
+        "acknowledgement": erasure["acknowledgement"],
     }
-    assert show(api, erasure["id"]) == erasure
+    assert show(api, erasure["id"]) == as_shown(erasure)
 
 
 def test_received_at_defaults_to_now(stack: Stack, api: httpx.Client) -> None:
@@ -102,8 +117,10 @@ def test_first_requests_at_the_same_time_are_one_erasure(stack: Stack, api: http
 
 def test_a_request_sent_twice_with_a_key_is_one(stack: Stack, api: httpx.Client) -> None:
     headers = {"Idempotency-Key": uuid.uuid4().hex}
-    body = {"subject": somebody()}  # unknown: a second request would be another erasure
-    first, second = (api.post("/v1/erasures", json=body, headers=headers) for _ in range(2))
+    body = {"subject": somebody()}
+    first = api.post("/v1/erasures", json=body, headers=headers)
+    act(api, first.json()["id"], "refuse", reason="unknown").raise_for_status()  # a new request would be another one
+    second = api.post("/v1/erasures", json=body, headers=headers)
     assert first.json() == second.json()
     assert second.headers["idempotent-replayed"] == "true"
     assert ask(api, body["subject"])["id"] != first.json()["id"]
@@ -113,6 +130,10 @@ def test_a_request_sent_twice_with_a_key_is_one(stack: Stack, api: httpx.Client)
 
 BAD = {
     "nobody": "{}",
+    "no identifiers": '{"subjects": []}',
+    "empty alias": '{"subject": "a", "subjects": [""]}',
+    "control character in an alias": '{"subject": "a", "subjects": ["\\u0085"]}',
+    "too many aliases": '{"subjects": [' + ", ".join(f'"{i}"' for i in range(21)) + "]}",
     "empty": '{"subject": ""}',
     "long": '{"subject": "' + "x" * 201 + '"}',
     "NUL": '{"subject": "a\\u0000"}',
@@ -141,6 +162,39 @@ def test_a_bad_request_is_refused(stack: Stack, api: httpx.Client, body: str) ->
 def test_a_time_without_a_zone_is_utc(stack: Stack, api: httpx.Client, when: str) -> None:
     assert open_erasure(stack, api, received_at=when)["received_at"] == LONG_AGO
     assert open_erasure(stack, api, received_at=when[:10])["received_at"] == "2020-01-31T00:00:00Z"
+
+
+def test_a_request_that_matches_nothing_waits_for_a_person(stack: Stack, api: httpx.Client) -> None:
+    waiting = ask(api, somebody())
+    assert (waiting["state"], waiting["models"], waiting["receipt"]) == ("unmatched", [], None)
+    assert waiting["id"] in {erasure["id"] for erasure in paged(api, "/v1/erasures", state="unmatched")}
+    done = act(api, waiting["id"], "approve").json()
+    assert (done["state"], [step["action"] for step in done["trail"]]) == (
+        "completed",
+        ["filed", "approved", "completed"],
+    )
+    assert "No example was found" in api.get(done["receipt"]).json()["statement"]
+    refused(act(api, done["id"], "approve"), 409, "erasure_not_held")
+    other = ask(api, somebody())
+    assert act(api, other["id"], "refuse", reason="not a customer").json()["state"] == "refused"
+
+
+def test_all_identifiers_of_a_person_are_erased_together(stack: Stack, api: httpx.Client) -> None:
+    person, alias = somebody(), somebody()
+    name = model_with_person(stack, api, person)
+    add(api, name, [{**row, "subject": alias} for row in rows(3, "alias-")])
+    answer = api.post("/v1/erasures", json={"subjects": [person, alias]})
+    assert (answer.status_code, answer.json()["models"][0]["examples"]) == (202, 5)
+    assert ask(api, alias)["id"] == ask(api, person, subjects=[alias])["id"] == answer.json()["id"]
+    other = ask(api, somebody())
+    assert ask(api, somebody(), subjects=[somebody()])["id"] != other["id"]
+
+
+def test_identifiers_of_two_open_requests_are_a_conflict(stack: Stack, api: httpx.Client) -> None:
+    one, two = somebody(), somebody()
+    ids = [ask(api, person)["id"] for person in (one, two)]
+    problem = refused(api.post("/v1/erasures", json={"subjects": [one, two]}), 409, "erasure_ambiguous")
+    assert all(id in problem["detail"] for id in ids)
 
 
 def test_a_request_cannot_be_received_in_the_future(stack: Stack, api: httpx.Client) -> None:
@@ -175,7 +229,7 @@ def test_the_due_date_moves_once_by_two_months(stack: Stack, api: httpx.Client) 
 def test_a_request_that_is_late_stays_late(stack: Stack, api: httpx.Client) -> None:
     late = open_erasure(stack, api, received_at=LONG_AGO)
     refused(act(api, late["id"], "extend", reason="many"), 409, "erasure_late")
-    assert show(api, late["id"]) == late
+    assert show(api, late["id"]) == as_shown(late)
     assert act(api, late["id"], "refuse", reason="kept by law").json()["late"] is True
 
 
@@ -226,7 +280,7 @@ def test_a_model_that_is_deleted_meanwhile_has_forgotten_the_person_too(stack: S
 
 def test_lists_are_paged_filtered_and_start_with_the_newest(stack: Stack, api: httpx.Client) -> None:
     late, early = open_erasure(stack, api, received_at=LONG_AGO), open_erasure(stack, api)
-    done = ask(api, somebody())
+    done = act(api, ask(api, somebody())["id"], "approve").json()
     ids = [erasure["id"] for erasure in paged(api, "/v1/erasures")]
     assert ids[:3] == [done["id"], early["id"], late["id"]]
     assert len(ids) == len(set(ids))
@@ -270,7 +324,7 @@ def test_an_unknown_erasure_is_not_found(stack: Stack, api: httpx.Client, id: st
 
 def test_an_erasure_is_found_by_a_prefix_of_its_id(stack: Stack, api: httpx.Client) -> None:
     erasure = open_erasure(stack, api)
-    assert show(api, erasure["id"][:13]) == erasure
+    assert show(api, erasure["id"][:13]) == as_shown(erasure)
     refused(api.get(f"/v1/erasures/{erasure['id'][:5]}"), 404, "erasure_not_found")
     refused(api.get(f"/v1/erasures?after={erasure['id'][:13]}"), 422, "cursor_invalid")
     assert act(api, erasure["id"][:13], "refuse", reason="no").json()["id"] == erasure["id"]
@@ -298,10 +352,20 @@ def test_the_person_is_stored_as_a_hash_alone_and_not_beyond_the_end(stack: Stac
     id = ask(api, person, reason="a private reason")["id"]
     with stack.database.read() as session:
         erasure = queries.find(session, id)
-        assert erasure.subject is not None
-        assert session.query(Example).where(Example.subject == erasure.subject).count() == 2
-        assert person.encode() not in erasure.subject
+        [hashed] = subjects_of(session, erasure)
+        assert session.query(Example).where(Example.subject == hashed).count() == 2
+        assert person.encode() not in hashed
     act(api, id, "refuse", reason="no").raise_for_status()
     with stack.database.read() as session:
         erasure = queries.find(session, id)
-        assert (erasure.subject, erasure.reason) == (None, None)
+        assert (subjects_of(session, erasure), erasure.reason) == ([], None)
+
+
+def test_the_erasure_of_a_person_whose_examples_without_labels_are_restricted_is_received(
+    stack: Stack, api: httpx.Client
+) -> None:
+    person, name = somebody(), stack.model()
+    add(api, name, [{"id": "waiting", "subject": person, "x": [1.0, 2.0], "y": None}])
+    api.post("/v1/restrictions", json={"subject": person, "reason": "contested"}).raise_for_status()
+    erasure = ask(api, person)
+    assert [erasure["state"], *(part["model"] for part in erasure["models"])] == ["received", name]

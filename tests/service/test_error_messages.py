@@ -60,7 +60,11 @@ def test_a_bad_model_is_refused_in_plain_words(
         ({"x": [1, "a"], "y": 1}, ["x", 1], "must be a number, or true or false"),
         ({"x": {"a": 1}, "y": 1}, ["x"], "must be a list"),
         ({"x": [1, 2]}, [], "`y` is missing"),
-        ({"x": [1, 2], "y": [1]}, ["y"], "must be a number, a whole number, text, true or false, or null"),
+        (
+            {"x": [1, 2], "y": [1]},
+            ["y"],
+            "must be 0 or 1, true or false, or yes or no, or a probability between 0 and 1",
+        ),
         ({"x": [1, 2], "y": 1, "wieght": 2}, [], "unknown field `wieght`"),
         ({"x": [1, 2], "y": 1, "id": 7}, ["id"], "must be text"),
     ],

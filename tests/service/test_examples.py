@@ -162,7 +162,7 @@ BAD: dict[str, tuple[dict[str, Any], str, str]] = {
     "x too large": ({"x": [1, 2**26 + 1]}, "x", "number_too_large"),
     "x too large for 32 bits": ({"x": [1, 1e39]}, "x", "number_too_large"),
     "label outside": ({"y": 2}, "y", "label_invalid"),
-    "label between": ({"y": 0.5}, "y", "label_invalid"),
+    "label beyond": ({"y": 1.5}, "y", "label_invalid"),
     "text as label": ({"y": "1"}, "y", "label_invalid"),
     "huge label": ({"y": 10**400}, "y", "label_invalid"),
     "another split": ({"split": "test"}, "split", "example_invalid"),

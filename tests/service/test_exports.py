@@ -57,21 +57,23 @@ def table_rows(count: int) -> list[dict[str, Any]]:
             "y": CLASSES["values"][i % 3],
             "split": "holdout" if i % 4 == 0 else "train",
             **({"weight": 0.5 + i % 3} if i % 2 else {}),
+            **({"time": f"2026-03-0{1 + i % 7}T10:00:00.500000Z", "source": f"load {i % 2}"} if i % 3 else {}),
         }
         for i in range(count)
     ]
 
 
+OWN = ["id", "y", "weight", "split", "time", "source"]
 TABLE_NAMES = [column["name"] for column in TABLE["columns"]]
 
 
 def as_listed(table: pa.Table) -> list[dict[str, Any]]:
     """The rows of an exported table as the list has them; texts for whole numbers, dates to the second."""
-    own = ("id", "y", "weight", "split")
-    return [
-        {**{k: row.pop(k) for k in own}, "x": {k: plain(v) for k, v in row.items()}}
-        for row in table.select([*own, *TABLE_NAMES]).to_pylist()
-    ]
+    found = []
+    for row in table.to_pylist():
+        own = {k: plain(row[k]) for k in OWN if row[k] is not None}
+        found.append({**own, "x": {k: plain(row[k]) for k in TABLE_NAMES}})
+    return found
 
 
 def plain(value: Any) -> Any:
@@ -95,7 +97,7 @@ def test_an_exported_table_equals_the_listing_and_can_be_sent_again(stack: Stack
     other = {name: value for name, value in table_rows(8)[7].items() if name != "id"}
     api.put(f"/v1/models/{name}/examples/e5", json=other).raise_for_status()
     table = export(api, name, kind)
-    assert table.column_names == ["id", "y", "weight", "split", *TABLE_NAMES]
+    assert table.column_names == [*OWN, *TABLE_NAMES]
     assert as_listed(table) == [without_position(row) for row in listed(api, name)]
     assert table.schema.metadata[b"position"] == b"%d" % api.get(f"/v1/models/{name}").json()["head"]
     copy = stack.model(input=TABLE, target=CLASSES)
@@ -152,7 +154,7 @@ def test_a_model_without_examples_exports_its_columns(stack: Stack, api: httpx.C
     name = stack.model(input=TABLE, target=CLASSES)
     for kind in (ARROW, PARQUET):
         table = export(api, name, kind)
-        assert (table.num_rows, table.column_names[4:]) == (0, TABLE_NAMES)
+        assert (table.num_rows, table.column_names) == (0, [*OWN, *TABLE_NAMES])
     assert api.get(f"/v1/models/{name}/examples/export").headers["content-type"] == ARROW
 
 

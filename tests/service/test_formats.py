@@ -232,7 +232,7 @@ def test_csv_errors_have_the_index_of_the_row(stack: Stack, api: httpx.Client, c
     assert listed(api, name) == []
 
 
-def test_csv_of_a_table_says_how_a_value_is_missing(stack: Stack, api: httpx.Client) -> None:
+def test_csv_of_a_table_has_missing_values(stack: Stack, api: httpx.Client) -> None:
     name = stack.model(input={"kind": "table", "columns": [{"name": "n", "type": "number"}]})
     for cell, code, said in (
         ("NA", "example_invalid", "expected a number; leave the field empty if the value is missing"),

@@ -21,8 +21,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from uvicorn.server import ServerState
 
 from service.http import fastapi_internals as internals
+from service.http.connection_limits import LimitedProtocol
 from service.http.json_bodies import ReadRequest
-from service.http.protocol import LimitedProtocol
 
 
 class Body(BaseModel):

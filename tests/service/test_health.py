@@ -32,7 +32,7 @@ def test_health_responds_to_head(stack: Stack, path: str) -> None:
     assert head.content == b""
 
 
-def test_readiness_names_what_is_down(stack: Stack) -> None:
+def test_readiness_names_the_part_that_is_down(stack: Stack) -> None:
     with stack.database.write() as session:
         session.execute(delete(Worker))  # another test may have had one
     answer = httpx.get(f"{stack.url}/readyz")

@@ -8,7 +8,7 @@ import httpx
 
 from core.erasure import requests
 from core.erasure.deleted_models import complete_erasures
-from core.jobs import schedule
+from core.jobs import due_jobs
 from core.lifecycle import erase_schedule
 from core.models import catalog
 from core.tables.jobs import JobKind
@@ -50,7 +50,7 @@ def test_a_held_request_is_due_a_month_after_it_was_received(stack: Stack, api: 
     assert erasure["id"] in {late["id"] for late in paged(api, "/v1/erasures", overdue=True)}
 
 
-def test_an_approved_request_is_carried_out_with_what_came_meanwhile(stack: Stack, api: httpx.Client) -> None:
+def test_an_approved_request_covers_examples_added_meanwhile(stack: Stack, api: httpx.Client) -> None:
     person = somebody()
     name = model_with_person(stack, api, person)
     id = ask(api, person, hold=True)["id"]
@@ -68,7 +68,7 @@ def test_new_examples_of_a_person_with_a_held_request_are_restricted_by_the_tick
     name = model_with_person(stack, api, person)
     id = ask(api, person, hold=True)["id"]
     add(api, name, [{**row, "subject": person} for row in rows(1, "later")])
-    requests.restrict_held(stack.database)
+    requests.restrict_waiting(stack.database)
     assert [row["id"] for row in listed(api, name)] == ["e2", "e3", "e4", "e5"]
     assert (show(api, id)["state"], show(api, id)["models"][0]["examples"]) == ("held", 3)
     assert jobs(api, name) == []
@@ -97,7 +97,7 @@ def test_a_refused_request_puts_the_examples_back_as_new_changes(stack: Stack, a
         kinds = [session.get_one(Change, (model_id(stack, name), last)).kind for last in (6, 8, 10)]
     assert kinds == ["added", "removed", "restored"]
     again = ask(api, person)  # they are still theirs
-    assert again["models"][0]["examples"] == 4
+    assert again["models"][0]["examples"] == 2
 
 
 def model_id(stack: Stack, name: str) -> int:
@@ -173,7 +173,8 @@ def test_the_receipt_has_the_history_of_the_request(api: httpx.Client) -> None:
     moments = [receipt[name] for name in ("received_at", "due_at", "completed_at")]
     assert all(moment.endswith("Z") for moment in [*moments, *(event["at"] for event in receipt["trail"])])
     page = api.get(done["receipt"], headers={"Accept": "text/html"}).text
-    assert f"approved by the holder of key {key_id(api)}" in page
+    assert f"approved by {receipt['trail'][-1]['name']}" in page
+    assert receipt["trail"][-1]["by"] == key_id(api)
 
 
 def test_a_model_deleted_while_the_request_is_held_does_not_block_it(stack: Stack, api: httpx.Client) -> None:
@@ -198,7 +199,7 @@ def test_a_held_request_alone_schedules_no_job(stack: Stack, api: httpx.Client) 
         with stack.database.read() as session:
             model = catalog.find(session, name, None)
             moment = datetime.fromtimestamp(datetime.now(UTC).timestamp() + seconds, UTC)
-            wanted = erase_schedule.decide_erase(session, model, moment) + schedule.decide_jobs(session, model, moment)
+            wanted = erase_schedule.decide_erase(session, model, moment) + due_jobs.decide_jobs(session, model, moment)
             return [decision.kind for decision in wanted if decision.due]
 
     assert due(3600) == []
@@ -217,7 +218,7 @@ def test_a_refusal_is_a_letter_to_print(stack: Stack, api: httpx.Client) -> None
     assert (told["erasure"], told["reason"], told["late"]) == (asked["id"], "kept by <law>", True)
     page = api.get(place, headers={"Accept": "text/html"})
     assert page.headers["content-type"].startswith("text/html")
-    told = "2 records about you were not used. From now on they are."
+    told = "2 records about you were left out of new training. From now on, the records are used again."
     for words in ("Reason: kept by &lt;law&gt;", told, "complaint", "supervisory authority", "court"):
         assert words in page.text
 

@@ -16,7 +16,7 @@ from core.models import catalog
 from core.tables.bookkeeping import IdempotencyRecord
 from core.tables.versions import VersionState
 from core.versions.queries import find_version
-from tests.service.erasure_helpers import fail_erasure, open_erasure, somebody
+from tests.service.erasure_helpers import ask, fail_erasure, open_erasure, somebody
 from tests.service.expect import add, listed, operations, refused, rows
 from tests.stack import Stack
 
@@ -63,6 +63,14 @@ def rejected(stack: Stack, api: httpx.Client) -> str:
     return name
 
 
+def returned(stack: Stack, api: httpx.Client) -> str:
+    """A model with examples about a person whose data was erased."""
+    name, person = stack.model(), somebody()
+    ask(api, person)
+    add(api, name, [{**row, "subject": person} for row in rows(2)])
+    return name
+
+
 def new_model() -> dict[str, Any]:
     name = f"i-{uuid.uuid4().hex[:12]}"
     return {"name": name, "input": {"kind": "vector", "dim": 2}, "target": {"kind": "binary"}}
@@ -74,6 +82,16 @@ def new_webhook() -> dict[str, Any]:
 
 def some_webhook(api: httpx.Client) -> str:
     return str(api.post("/v1/webhooks", json=new_webhook()).json()["id"])
+
+
+def restriction(api: httpx.Client) -> str:
+    return str(api.post("/v1/restrictions", json={"subject": somebody()}).json()["id"])
+
+
+def correction(stack: Stack, api: httpx.Client) -> dict[str, Any]:
+    name, person = stack.model(), somebody()
+    add(api, name, [{**row, "subject": person} for row in rows(2)])
+    return {"subject": person, "model": name, "id": "e1", "x": [3.0, 4.0]}
 
 
 LABELS = {"labels": [{"id": "e1", "y": 1}]}
@@ -94,6 +112,8 @@ REQUESTS: dict[str, Callable[[Stack, httpx.Client], Request]] = {
     "promote_version": lambda stack, api: (f"/v1/models/{trained(stack, api)}/versions/1/promote", None),
     "accept_version": lambda stack, api: (f"/v1/models/{rejected(stack, api)}/versions/1/accept", None),
     "discard_version": lambda stack, api: (f"/v1/models/{rejected(stack, api)}/versions/1/discard", None),
+    "accept_returned": lambda stack, api: (f"/v1/models/{returned(stack, api)}/returned/accept", {}),
+    "discard_returned": lambda stack, api: (f"/v1/models/{returned(stack, api)}/returned/discard", {}),
     "hold_model": lambda stack, api: (f"/v1/models/{stack.model()}/hold", None),
     "resume_model": lambda stack, api: (f"/v1/models/{held(stack, api)}/resume", None),
     "make_predictions": lambda stack, api: (f"/v1/models/{trained(stack, api)}/predictions", {"inputs": [[1, 2]]}),
@@ -108,11 +128,21 @@ REQUESTS: dict[str, Callable[[Stack, httpx.Client], Request]] = {
     "retry_erasure": lambda stack, api: (f"/v1/erasures/{fail_erasure(stack, api)['id']}/retry", None),
     "retry_failed_erasures": lambda stack, api: ("/v1/erasures/retry", fail_erasure(stack, api) and None),
     "replay_erasures": lambda stack, api: ("/v1/erasures/replay", None),
+    "hold_erasure": lambda stack, api: (f"/v1/erasures/{open_erasure(stack, api)['id']}/hold", None),
+    "withdraw_erasure": lambda stack, api: (f"/v1/erasures/{open_erasure(stack, api, hold=True)['id']}/withdraw", None),
+    "restrict_subject": lambda stack, api: ("/v1/restrictions", {"subject": somebody()}),
+    "lift_restriction": lambda stack, api: (f"/v1/restrictions/{restriction(api)}/lift", {"reason": "settled"}),
+    "correct_subject": lambda stack, api: ("/v1/subjects/correct", correction(stack, api)),
+    "start_analysis": lambda stack, api: (
+        f"/v1/models/{trained(stack, api)}/analyses",
+        {"kind": "preview", "remove": {"ids": ["e1"]}},
+    ),
 }
 """A request to each POST that would answer otherwise, or do something more, a second time."""
 
 
-READING = ("look_up_subject", "export_subject", "infer", "infer_with_version", "predict_table")
+READING = ("look_up_subject", "export_subject", "find_requests", "spell_receipt", "infer", "infer_with_version")
+READING += ("predict_table",)
 """They change nothing: a repetition reads again, and an answer about a person is not kept."""
 
 
@@ -125,7 +155,7 @@ def test_every_post_takes_an_idempotency_key(stack: Stack, api: httpx.Client) ->
     for operation in posts:
         headers = [p["name"].lower() for p in operation.described["parameters"] if p["in"] == "header"]
         assert "idempotency-key" in headers, operation.id
-    assert {operation.id for operation in posts} == REQUESTS.keys()
+    assert {operation.id for operation in posts} == {*REQUESTS, "upload_encoder"}  # its body is a file
 
 
 @pytest.mark.parametrize("operation", REQUESTS)
@@ -152,7 +182,7 @@ def test_the_same_key_with_another_request_is_a_conflict(stack: Stack, api: http
     refused(api.post(other_path, json=other_body, headers=headers), 409, "idempotency_conflict")
 
 
-def test_a_replayed_removal_does_not_remove_what_came_back(stack: Stack, api: httpx.Client) -> None:
+def test_a_replayed_removal_does_not_remove_examples_that_were_added_again(stack: Stack, api: httpx.Client) -> None:
     name = stack.model()
     add(api, name, rows(3))
     headers = key()

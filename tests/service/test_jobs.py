@@ -126,7 +126,7 @@ def test_a_bad_wait_is_refused(stack: Stack, api: httpx.Client, wait: str) -> No
     refused(api.get(f"/v1/jobs/none?wait={wait}"), 422, "request_invalid")
 
 
-def test_a_failed_job_tells_why(stack: Stack, api: httpx.Client) -> None:
+def test_a_failed_job_has_a_reason(stack: Stack, api: httpx.Client) -> None:
     job = ask(api, ready(stack, api))["id"]
     error = {"code": "diverged", "detail": "the loss is not finite"}
     set_job(stack, job, state=JobState.FAILED, error=error, attempts=3, progress=0.4, started_at=now())

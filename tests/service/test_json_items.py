@@ -74,7 +74,9 @@ def said(kind: str, content_type: str, body: bytes) -> Any:
 
 @pytest.mark.parametrize("content_type", ["application/json", NDJSON])
 @pytest.mark.parametrize("kind", SPECS)
-def test_pieces_say_the_same_as_the_whole(monkeypatch: pytest.MonkeyPatch, kind: str, content_type: str) -> None:
+def test_pieces_give_the_same_result_as_the_whole(
+    monkeypatch: pytest.MonkeyPatch, kind: str, content_type: str
+) -> None:
     given = bodies(kind, 120)
     if content_type == NDJSON:
         cut = [body.removeprefix(b'{"examples": [').removesuffix(b"]}") for body in given]

@@ -34,11 +34,13 @@ def test_a_new_key_is_shown_once(stack: Stack, api: httpx.Client) -> None:
     assert issued == {
         "id": issued["id"],
         "name": "pipeline",
+        "person": False,
         "scopes": ["read", "ingest"],
         "models": [name],
         "created_at": issued["created_at"],
         "last_used_at": None,
         "expires_at": None,
+        "quota": None,
     }
     assert shown(api, issued["id"]) == issued
     # the secret part may itself contain underscores
@@ -157,7 +159,7 @@ def test_an_unknown_key_cannot_be_revoked(stack: Stack, api: httpx.Client) -> No
     refused(api.delete("/v1/keys/%00"), 422, "request_invalid")
 
 
-def test_a_key_that_has_expired_is_refused_and_says_so(stack: Stack, api: httpx.Client) -> None:
+def test_an_expired_key_is_refused_as_expired(stack: Stack, api: httpx.Client) -> None:
     until = (now() + timedelta(hours=1)).replace(microsecond=0)
     issued = issue(api, expires_at=until.isoformat())
     assert datetime.fromisoformat(issued["expires_at"]) == until

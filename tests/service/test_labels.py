@@ -49,6 +49,14 @@ def test_a_batch_may_mix_examples_with_and_without_labels(stack: Stack, api: htt
     assert found == {**pending(api, name)[1], "id": "e1", "x": first[1]["x"], "y": None, "position": None}
 
 
+@pytest.mark.both_databases
+def test_a_source_that_cannot_be_stored_has_no_examples(stack: Stack, api: httpx.Client) -> None:
+    name = stack.model()
+    add(api, name, [*unlabelled(1), *rows(1, "f")])
+    assert pending(api, name, source="\0") == []
+    assert api.get(f"/v1/models/{name}/examples", params={"source": "\0"}).json()["items"] == []
+
+
 def test_examples_without_labels_take_no_position(stack: Stack, api: httpx.Client) -> None:
     name = stack.model()
     added = add(api, name, unlabelled(2))

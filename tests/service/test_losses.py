@@ -38,7 +38,12 @@ def test_a_loss_is_changed_and_the_change_is_undone(stack: Stack, api: httpx.Cli
     [
         ({}, {"loss": "hinge"}, "loss_unknown", "must be one of"),
         ({}, {"loss": 5}, "request_invalid", "must be a name or an object"),
-        ({}, {"loss": "huber"}, "loss_unsuitable", "does not suit a 'binary' target; use log or squared_hinge"),
+        (
+            {},
+            {"loss": "huber"},
+            "loss_unsuitable",
+            "does not suit a 'binary' target; use log or squared or squared_hinge",
+        ),
         ({"target": NUMBER}, {"loss": HINGE}, "loss_unsuitable", "'number' target; use huber or squared"),
         ({"target": NUMBER}, {"loss": {"kind": "huber", "threshold": 0}}, "request_invalid", "must be greater than 0"),
         ({}, {"loss": HINGE, "architecture": {"kind": "mlp"}}, "loss_unsuitable", "is for linear and kernel models"),

@@ -15,29 +15,34 @@ import httpx
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
-from sqlalchemy import event
+from sqlalchemy import delete, event
 
 from core.clock import now
 from core.kprior import Certificate
+from core.metadata import record_tick
 from core.models import catalog
+from core.tables.erasures import Erasure
 from core.tables.jobs import Job, JobKind, JobState
+from core.tables.tracking import TrackingEvent, TrackingEventKind
 from core.tables.versions import Comparison
+from core.tables.webhooks import Webhook
 from core.versions.queries import champion_of
-from service import metrics
+from service import prometheus_metrics
 from service.context import Context
 from tests import promtool
+from tests.service.erasure_helpers import open_erasure
 from tests.service.expect import add, rows
 from tests.stack import Stack
 
 MONITORING = Path(__file__).parents[2] / "docs" / "monitoring"
-MOST_QUERIES = 5
+MOST_QUERIES = 10
 
 
 def shown(stack: Stack, **labels: str) -> dict[str, float]:
     """The samples with these labels, by name; asked of the database now, not a moment ago."""
     context = Context(stack.settings)
     try:
-        text = metrics.render_metrics(context).decode()
+        text = prometheus_metrics.render_metrics(context).decode()
     finally:
         context.close()
     samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
@@ -106,6 +111,30 @@ def test_metrics_have_the_duration_of_jobs(stack: Stack) -> None:
     assert told["amend_jobs"] >= 1
 
 
+@pytest.mark.both_databases
+def test_metrics_show_which_queue_waits_and_which_jobs_lost_their_worker(stack: Stack) -> None:
+    def measure() -> dict[str, float]:
+        running = shown(stack, queue="long-gpu", state="running")["amend_queue_jobs"]
+        queued = shown(stack, queue="long-gpu", state="queued")["amend_queue_jobs"]
+        return {"running": running, "queued": queued, "abandoned": shown(stack)["amend_jobs_abandoned"]}
+
+    before, moment = measure(), now()
+    made = {
+        JobKind.ADAPT: {"state": JobState.RUNNING, "lease_expires_at": moment - timedelta(seconds=1)},
+        JobKind.RETRAIN: {"state": JobState.RUNNING, "lease_expires_at": moment + timedelta(hours=1)},
+        JobKind.ERASE: {"created_at": moment - timedelta(days=1)},
+    }
+    name, ids = stack.model(), [str(uuid.uuid4()) for _ in made]
+    with stack.database.write() as session:
+        common = {"model_id": catalog.find(session, name, None).id, "from_position": 0, "to_position": 0}
+        for id, (kind, fields) in zip(ids, made.items(), strict=True):
+            session.add(Job(id=id, kind=kind, queue="long-gpu", **common, **fields))
+    assert {key: value - before[key] for key, value in measure().items()} == {"running": 2, "queued": 1, "abandoned": 1}
+    assert shown(stack, queue="long-gpu")["amend_queue_waiting_seconds"] >= 86_400
+    with stack.database.write() as session:
+        session.execute(delete(Job).where(Job.id.in_(ids)))
+
+
 def test_a_scrape_costs_a_few_queries_and_the_next_one_none(stack: Stack) -> None:
     context, asked = Context(stack.settings), 0
 
@@ -115,17 +144,48 @@ def test_a_scrape_costs_a_few_queries_and_the_next_one_none(stack: Stack) -> Non
 
     event.listen(context.database.engine, "before_cursor_execute", count)
     try:
-        metrics.render_metrics(context)
+        prometheus_metrics.render_metrics(context)
         assert 0 < asked <= MOST_QUERIES
-        metrics.render_metrics(context)
+        prometheus_metrics.render_metrics(context)
         assert asked <= MOST_QUERIES
     finally:
         context.close()
 
 
+@pytest.mark.both_databases
+def test_requests_scheduler_backlog_and_webhooks_are_measured(stack: Stack, api: httpx.Client) -> None:
+    before = shown(stack)
+    received = now() - timedelta(days=25)
+    erasure = open_erasure(stack, api, received_at=received.isoformat())
+    webhook = api.post("/v1/webhooks", json={"url": "https://receiver.example/"}).raise_for_status().json()["id"]
+    name = stack.model()
+    with stack.database.write() as session:
+        session.get_one(Erasure, erasure["id"]).created_at = now() - timedelta(days=2)
+        session.get_one(Webhook, webhook).failing_since = now()
+        model = catalog.find(session, name, None)
+        hour_ago = now() - timedelta(hours=1)
+        kind = TrackingEventKind.ALIASES
+        session.add(TrackingEvent(kind=kind, model_id=model.id, model=name, created_at=hour_ago))
+        record_tick(session)
+    told = shown(stack)
+    assert told["amend_erasure_oldest_seconds"] >= timedelta(days=25).total_seconds()
+    for metric in ("erasures_due_soon", "erasures_stuck", "webhooks_failing", "mlflow_backlog"):
+        assert told[f"amend_{metric}"] == before[f"amend_{metric}"] + 1, metric
+    assert told["amend_mlflow_backlog_seconds"] >= 3600
+    assert 0 <= told["amend_scheduler_heartbeat_seconds"] < 60
+    with stack.database.write() as session:
+        session.get_one(Webhook, webhook).disabled_at = now()
+        session.execute(delete(TrackingEvent).where(TrackingEvent.model == name))
+    told = shown(stack)
+    assert told["amend_webhooks_failing"] == before["amend_webhooks_failing"]
+    assert told["amend_webhooks_disabled"] == before["amend_webhooks_disabled"] + 1
+    api.delete(f"/v1/webhooks/{webhook}").raise_for_status()
+    api.post(f"/v1/erasures/{erasure['id']}/refuse", json={"reason": "a test"}).raise_for_status()
+
+
 def test_metrics_of_several_processes_are_summed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def memory() -> float:
-        found = {family.name: family.samples[0].value for family in metrics.ProcessesCollector().collect()}
+        found = {family.name: family.samples[0].value for family in prometheus_metrics.ProcessesCollector().collect()}
         assert found["process_start_time_seconds"] < now().timestamp()
         return found["process_resident_memory_bytes"]
 
@@ -136,7 +196,7 @@ def test_metrics_of_several_processes_are_summed(tmp_path: Path, monkeypatch: py
         for process in (os.getpid(), other.pid, ended.pid):
             (tmp_path / f"counter_{process}.db").touch()
             (tmp_path / f"histogram_{process}.db").touch()
-        monkeypatch.setenv(metrics.MULTIPROCESS_FOLDER, str(tmp_path))
+        monkeypatch.setenv(prometheus_metrics.MULTIPROCESS_FOLDER, str(tmp_path))
         assert memory() > alone
         other.communicate(b"\n")
 
@@ -180,3 +240,10 @@ def test_promtool_accepts_metrics_dashboard_and_alerts_and_these_fire(stack: Sta
     story = tmp_path / "story.yml"
     story.write_text((Path(__file__).parent / "alerts_story.yml").read_text())
     promtool.run("test", "rules", story)
+
+
+@pytest.mark.both_databases
+def test_the_space_on_disks_and_the_size_of_the_database_are_measured(stack: Stack) -> None:
+    told = shown(stack, folder="home")
+    assert 0 < told["amend_disk_free_bytes"] < told["amend_disk_bytes"]
+    assert shown(stack)["amend_database_bytes"] > 100_000

@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+from core.models import catalog
 from core.tables.ledger import Example
 from tests.service.expect import JSON, add, location, paged, refused, rows
 from tests.stack import Stack
@@ -75,10 +76,11 @@ def test_a_new_model_is_described_with_all_its_defaults(stack: Stack, api: httpx
             "memory": {"fraction": 0.02, "cap": 5000, "select": "auto", "balance": False},
             "adapt": {"after_changes": 100, "every": "10m"},
             "retrain": {"every": "24h", "on_drift": False},
+            "tune": {"every": None, "apply": True},
             "tolerance": {"relative_bound": 0.01, "disagreement": 0.01},
             "evaluation": {"rows": 20000},
             "gate": {"metric": "loss", "worse_by": 0.05, "sigmas": 3.0, "action": "reject"},
-            "erasure": {"keep_superseded": None, "retrain": False},
+            "erasure": {"keep_superseded": None, "retrain": None, "encoder": "require"},
             "certify": "always",
             "promote": "automatic",
             "holdout": 0.1,
@@ -88,6 +90,7 @@ def test_a_new_model_is_described_with_all_its_defaults(stack: Stack, api: httpx
             "segments": [],
             "challenger": None,
             "expire": None,
+            "versions": {"keep": 50, "every": "7d"},
         },
         "counts": {"train": 0, "holdout": 0, "removed": 0, "quarantined": 0, "unlabelled": 0},
         "head": 0,
@@ -147,6 +150,22 @@ BAD: dict[str, tuple[dict[str, Any], list[str | int]]] = {
     "seed": ({"training": {"seed": 2**31}}, ["training", "seed"]),
     "holdout of everything": ({"policy": {"holdout": 1}}, ["policy", "holdout"]),
     "duration": ({"policy": {"retrain": {"every": "soon"}}}, ["policy", "retrain", "every"]),
+    "unknown metric": ({"policy": {"gate": {"metric": "auk"}}}, ["policy", "gate", "metric"]),
+    "threshold above 1": ({"policy": {"threshold": 1.5}}, ["policy", "threshold"]),
+    "negative limit of the gate": ({"policy": {"gate": {"worse_by": -0.1}}}, ["policy", "gate", "worse_by"]),
+    "unknown drawing of the holdout": ({"policy": {"holdout": {"by": "day"}}}, ["policy", "holdout", "by"]),
+    "no version is kept": ({"policy": {"versions": {"keep": 0}}}, ["policy", "versions", "keep"]),
+    "segment that is not a column": ({"policy": {"segments": ["job"]}}, ["policy", "segments", 0]),
+    "segment of numbers": ({"input": TABLE, "policy": {"segments": ["age"]}}, ["policy", "segments", 0]),
+    "segment twice": ({"input": TABLE, "policy": {"segments": ["job", "job"]}}, ["policy", "segments", 1]),
+    "gate metric of another target": ({"policy": {"gate": {"metric": "rmse"}}}, ["policy", "gate", "metric"]),
+    "headline of another target": (
+        {"target": {"kind": "number"}, "policy": {"headline": "accuracy"}},
+        ["policy", "headline"],
+    ),
+    "headline without its precision": ({"policy": {"headline": "recall_at_precision"}}, ["policy", "headline"]),
+    "threshold of numbers": ({"target": {"kind": "count"}, "policy": {"threshold": 0.3}}, ["policy", "threshold"]),
+    "challenger of a model without versions": ({"policy": {"challenger": 1}}, ["policy", "challenger"]),
 }
 
 
@@ -240,6 +259,17 @@ def test_a_patch_changes_what_it_names_and_nothing_else(stack: Stack, api: httpx
     assert after.json() == {**before, "policy": policy} == api.get(f"/v1/models/{name}").json()
 
 
+def test_another_retention_of_versions_applies_to_all_versions(stack: Stack, api: httpx.Client) -> None:
+    name = stack.model()
+    for change, expected in (({"promote": "manual"}, 7), ({"versions": {"keep": 9}}, 0)):
+        with stack.database.write() as session:
+            catalog.find(session, name, None).pruned_version = 7
+        after = api.patch(f"/v1/models/{name}", json={"policy": change}).raise_for_status().json()
+        with stack.database.read() as session:
+            assert catalog.find(session, name, None).pruned_version == expected
+    assert after["policy"]["versions"] == {"keep": 9, "every": "7d"}
+
+
 def test_a_patch_of_the_holdout_keeps_its_fraction(stack: Stack, api: httpx.Client) -> None:
     name = stack.model(policy={"holdout": 0.3})
     for change, expected in (
@@ -277,7 +307,7 @@ def test_only_the_policy_can_be_patched(stack: Stack, api: httpx.Client) -> None
     refused(api.patch(f"/v1/models/{name}", json={"policy": {}, "input": VECTOR}), 422, "request_invalid")
 
 
-def test_a_deleted_model_is_gone_with_all_it_owns(stack: Stack, api: httpx.Client) -> None:
+def test_deleting_a_model_deletes_everything_it_owns(stack: Stack, api: httpx.Client) -> None:
     name = stack.model()
     add(api, name, rows(10))
     stack.train(name)

@@ -136,6 +136,19 @@ def texts(values: list[str]) -> bytes:
     return b"".join(struct.pack("<I", len(value.encode())) + value.encode() for value in values)
 
 
+def test_texts_beyond_the_shape_are_not_decoded(stack: Stack, api: httpx.Client) -> None:
+    table = [{"job": "a"}, {"job": "b"}]
+    columns = [{"name": "job", "type": "category", "values": ["a", "b"]}]
+    name = trained(stack, api, table, [0, 1], input={"kind": "table", "columns": columns}, target={"kind": "binary"})
+    zeros = bytes(4_000_000)  # a million empty texts
+    job = {"name": "job", "shape": [1], "datatype": "BYTES", "parameters": {"binary_data_size": len(zeros)}}
+    head = json.dumps({"inputs": [job]}).encode()
+    length = {"Inference-Header-Content-Length": str(len(head))}
+    answer = api.post(f"/v2/models/{name}/infer", content=head + zeros, headers=length)
+    assert (answer.status_code, answer.json()["code"]) == (422, "tensor_invalid")
+    assert answer.json()["errors"][0]["msg"] == "expected 1 texts for this shape, got more"
+
+
 def test_tensors_may_be_bytes_behind_the_json(stack: Stack, api: httpx.Client) -> None:
     columns = [COLUMNS[0], {"name": "job", "type": "category", "values": ["a", "ü"]}]
     table = [{"age": age, "job": job} for age, job in ((20.0, "a"), (None, "ü"), (60.0, "ü"))]

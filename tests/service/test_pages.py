@@ -21,8 +21,9 @@ from core.lifecycle.withdrawal import withdraw
 from core.models import catalog
 from core.tables.keys import SignIn
 from core.tracking.charts import draw_history
+from core.versions.purging import purge_weights
 from core.versions.queries import find_version
-from tests.service.erasure_helpers import act, ask, model_with_person, open_erasure, somebody
+from tests.service.erasure_helpers import act, ask, erase_nobody, model_with_person, open_erasure, somebody
 from tests.service.expect import add, rows
 from tests.stack import Stack
 
@@ -60,7 +61,7 @@ def trained(stack: Stack, api: httpx.Client) -> str:
     return name
 
 
-def test_a_stranger_sees_how_to_sign_in_and_nothing_else(stack: Stack, trained: str) -> None:
+def test_without_signing_in_only_the_sign_in_page_is_shown(stack: Stack, trained: str) -> None:
     with httpx.Client(base_url=stack.url) as stranger:
         first = stranger.get("/")
         assert first.status_code == 200
@@ -184,11 +185,12 @@ def test_a_form_that_another_page_sends_is_refused(stack: Stack, api: httpx.Clie
             {"Sec-Fetch-Site": "cross-site"},
             {"Sec-Fetch-Site": "same-site", "Origin": stack.url},
         ):
-            for path in (f"/models/{trained}/hold", "/sign-out", "/sign-in"):
+            for path in (f"/models/{trained}/hold", "/privacy/file", "/privacy/person", "/sign-out", "/sign-in"):
                 answer = browser.post(path, data={"token": token, "key": stack.admin_key}, headers=foreign)
                 assert answer.status_code == 403, (path, foreign)
         for wrong in ({}, {"token": ""}, {"token": "é"}, {"token": form_token(other.get("/"))}):
-            assert browser.post(f"/models/{trained}/hold", data=wrong).status_code == 403
+            for path in (f"/models/{trained}/hold", "/privacy/file", "/privacy/file/several", "/privacy/person/export"):
+                assert browser.post(path, data={"subject": "nobody", "list": "nobody", **wrong}).status_code == 403
         assert browser.get(f"/models/{trained}/hold").status_code == 405
         assert api.get(f"/v1/models/{trained}").json()["held"] is None
         ours = {"Origin": stack.url, "Sec-Fetch-Site": "same-origin"}
@@ -283,7 +285,8 @@ def test_pages_escape_user_content(stack: Stack, api: httpx.Client) -> None:
     refused = open_erasure(stack, api, hold=True, reason=SCRIPT)
     act(api, refused["id"], "refuse", reason=SCRIPT).raise_for_status()
     with visit(stack) as browser:
-        for path in (f"/models/{name}", "/", "/privacy", f"/privacy/{refused['id']}/refusal"):
+        pages = ("/privacy", "/privacy/register", f"/privacy/{refused['id']}", f"/privacy/{refused['id']}/refusal")
+        for path in (f"/models/{name}", "/", *pages):
             assert SCRIPT not in browser.get(path).text
         assert browser.get(f"/models/{name}").text.count(html.escape(SCRIPT)) >= 4  # columns, classes, memory, key
         assert SCRIPT not in browser.get("/sign-in", params={"next": f'"><{SCRIPT}'}).text
@@ -294,17 +297,17 @@ def test_the_privacy_page_lists_due_dates_and_printable_receipts(stack: Stack, a
     person = somebody()
     late = ask(api, somebody(), received_at="2020-01-01T00:00:00Z", hold=True)
     model = model_with_person(stack, api, person)
-    waiting = ask(api, person, hold=True)
-    done = ask(api, somebody())  # nobody knows them: it is done at once
+    waiting = ask(api, person, received_at="2020-01-02T00:00:00Z", hold=True)
+    done = erase_nobody(api)
     with visit(stack, stack.key("erase")) as eraser:
         page = eraser.get("/privacy").text
-        pending = page.partition('id="pending"')[2].partition('id="register"')[0]
+        pending = page.partition('id="pending"')[2].partition("</section>")[0]
         assert 0 < pending.index(late["id"]) < pending.index(waiting["id"])
         assert "overdue" in pending
         assert f"{model}: 2 examples" in pending
         assert done["id"] not in pending
         receipt = eraser.get(f"/privacy/{done['id']}/receipt")
-        assert f"/privacy/{done['id']}/receipt" in eraser.get("/privacy?state=completed").text
+        assert f"/privacy/{done['id']}/receipt" in eraser.get("/privacy/register?state=completed").text
         assert "Receipt of erasure no." in receipt.text
         assert "script-src 'self'" in receipt.headers["content-security-policy"]
         assert eraser.get(f"/privacy/{waiting['id']}/receipt").status_code == 404
@@ -358,3 +361,21 @@ def test_a_models_page_shows_the_baseline_and_class_weights(stack: Stack, api: h
         page = browser.get(f"/models/{name}").text
         assert "baseline (majority class): 96.0 %" in page
         assert "1: 20; other classes: 1" in page
+
+
+def test_pages_show_a_version_whose_weights_the_policy_deleted(stack: Stack, api: httpx.Client) -> None:
+    name = stack.model()
+    for i in range(2):
+        add(api, name, rows(6, f"v{i}-"))
+        stack.train(name)
+    with stack.database.write() as session:
+        version = find_version(session, catalog.find(session, name, None), 1)
+        version.metrics = {"accuracy": 0.92, "rows": 50}
+        purge_weights(session, version)
+    with visit(stack) as browser:
+        page = browser.get(f"/models/{name}").text
+        assert "Rebuild" in page
+        assert "Roll back" not in page
+        page = browser.get(f"/models/{name}/versions/1").text
+        assert "92.0 %" in page
+        assert "retention has deleted the weights" in page

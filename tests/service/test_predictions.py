@@ -208,7 +208,7 @@ TOLD = {
 
 
 @pytest.mark.parametrize("told", TOLD)
-def test_a_caller_who_was_told_of_a_new_champion_gets_its_predictions(
+def test_predictions_come_from_a_champion_once_a_response_has_named_it(
     stack: Stack, api: httpx.Client, told: str
 ) -> None:
     name = small_model(stack, api)

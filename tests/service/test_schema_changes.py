@@ -206,7 +206,7 @@ def test_classes_can_be_added_merged_and_dropped(stack: Stack, api: httpx.Client
     refused(change(api, name, target={"kind": "number"}), 422, "target_incompatible")
 
 
-def test_a_change_of_columns_is_reverted_unless_something_is_gone(stack: Stack, api: httpx.Client) -> None:
+def test_a_change_of_columns_is_reverted_unless_values_were_deleted(stack: Stack, api: httpx.Client) -> None:
     name = new_table(stack, api)
     years = {"name": "years", "type": "number"}
     change(api, name, input=table(PLAN, {**years, "was": "age"}, {"name": "n", "type": "number"})).raise_for_status()

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.service.erasure_helpers import ask, fail_erasure, open_erasure, somebody
+from tests.service.erasure_helpers import ask, erase_nobody, fail_erasure, open_erasure, somebody
 from tests.service.expect import METHODS, add, rows
 from tests.stack import Stack
 
@@ -49,6 +49,9 @@ def existing(stack: Stack, api: httpx.Client) -> dict[tuple[str, str], list[Any]
         ("/v2/models/{name}/versions/", "n"): [1],
         ("/v1/models/{name}/examples/", "id"): ["e0", "a/b"],
         ("/v1/models/{name}/removals/", "id"): [removal["id"]],
+        ("/v1/models/{name}/analyses/", "id"): [
+            api.post(f"/v1/models/{name}/analyses", json={"kind": "preview", "remove": {"ids": ["e0"]}}).json()["id"]
+        ],
         ("/v1/models/{name}/versions/", "n"): [1],
         ("/v1/models/{name}/versions/", "a"): [1],
         ("/v1/models/{name}/versions/{a}/compare/", "b"): [1],
@@ -56,9 +59,15 @@ def existing(stack: Stack, api: httpx.Client) -> dict[tuple[str, str], list[Any]
         ("/v1/erasures/", "id"): [
             open_erasure(stack, api)["id"],
             ask(api, somebody())["id"],
+            erase_nobody(api)["id"],
             fail_erasure(stack, api)["id"],
         ],
+        ("/v1/receipts/", "number"): [1],
         ("/v1/keys/", "id"): ["none"],
+        ("/v1/encoders/", "digest"): [f"sha256:{'0' * 64}"],
+        ("/v1/restrictions/", "id"): [api.post("/v1/restrictions", json={"subject": somebody()}).json()["id"]],
+        ("/v1/erasures/{id}/letters/", "kind"): ["confirmation"],
+        ("/v1/restrictions/{id}/letters/", "kind"): ["restriction"],
         ("/v1/webhooks/", "id"): [
             api.post("/v1/webhooks", json={"url": "https://receiver.example/"}).json()["id"],
         ],

@@ -97,7 +97,7 @@ def test_the_setting_decides_whether_requests_are_held(small: Stack) -> None:
         erasure = ask(api, somebody())
         assert erasure["state"] == "held"
         assert act(api, erasure["id"], "approve").json()["state"] == "completed"
-        assert ask(api, somebody(), hold=False)["state"] == "completed"
+        assert ask(api, somebody(), hold=False)["state"] == "unmatched"
 
 
 def test_the_comparison_of_subjects_is_fixed_once_subjects_are_stored(
@@ -119,7 +119,7 @@ def test_many_people_are_filed_at_once_each_with_a_request_of_their_own(stack: S
     people = [two, one, somebody(), one]
     answer = file(api, [{"subject": person} for person in people])
     assert [len(item["models"]) for item in answer] == [1, 1, 0, 1]
-    assert [item["state"] for item in answer] == ["received", "received", "completed", "received"]
+    assert [item["state"] for item in answer] == ["received", "received", "unmatched", "received"]
     ids = [item["id"] for item in answer]
     assert (ids[1] == ids[3], len(set(ids))) == (True, 3)
     assert [row["id"] for row in listed(api, name)] == ["e2", "e3", "e4", "e5"]

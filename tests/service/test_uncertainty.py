@@ -21,7 +21,9 @@ WIDTH = 1.959964
 
 
 @pytest.mark.parametrize("kind", TARGETS)
-def test_intervals_are_what_the_downloaded_curvature_says(stack: Stack, api: httpx.Client, kind: str) -> None:
+def test_intervals_equal_a_computation_from_the_downloaded_curvature(
+    stack: Stack, api: httpx.Client, kind: str
+) -> None:
     target, ys = TARGETS[kind]
     name = trained(stack, api, X.tolist(), ys, target=target, regularizer={"kind": "l2", "delta": 2.0})
     plain, outputs = predict(api, name, X.tolist()), predict(api, name, X.tolist(), uncertainty=True)

@@ -100,7 +100,7 @@ def test_true_is_1_among_numbers_and_a_text_among_categories(
 
 
 @pytest.mark.parametrize("kind", BODIES)
-def test_true_is_refused_by_a_model_without_such_a_class(stack: Stack, api: httpx.Client, kind: str) -> None:
+def test_true_is_refused_by_a_model_without_a_boolean_class(stack: Stack, api: httpx.Client, kind: str) -> None:
     name = stack.model(target={"kind": "classes", "values": [0, 1]})
     body = BODIES[kind]([{"id": "a", "x": [1, 2], "y": True}])
     assert location(refused(send(api, name, body, kind), 422, "label_invalid")) == ["examples", 0, "y"]

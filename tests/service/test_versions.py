@@ -47,17 +47,20 @@ def test_a_version_is_returned_completely(stack: Stack, api: httpx.Client) -> No
     assert version.pop("created_at").endswith("Z")
     assert len(version.pop("sha256")) == 64
     assert version.pop("cost").keys() == {"backward_passes", "data_passes", "seconds"}
+    gate = version.pop("gate")  # no worker has judged this version
+    assert (gate["passed"], gate["reason"], gate["rows"]) == (None, "not_judged", 0)
     assert version == {
         "version": 1,
         "kind": "trained",
         "parent": None,
         "position": 6,
+        "removals_position": 6,
         "state": "champion",
         "method": "retrain",
         "memory": {"size": 3, "fraction": 0.5},
         "metrics": {"loss": 0.5},
         "certificate": None,
-        "gate": None,
+        "quarantined": 0,
         "headline": "loss",
         "spec": {
             "input": {"kind": "vector", "dim": 2},
@@ -130,7 +133,7 @@ def test_a_rollback_is_a_promotion(stack: Stack, api: httpx.Client) -> None:
     assert api.get(f"/v1/models/{name}").json()["champion"] == 1
 
 
-def test_promotions_are_kept_with_who_asked(stack: Stack, api: httpx.Client) -> None:
+def test_promotions_record_their_actor(stack: Stack, api: httpx.Client) -> None:
     name = trained(stack, api, 2)
     api.post(f"/v1/models/{name}/versions/1/promote").raise_for_status()
     listed = [(p["version"], p["previous"]) for p in paged(api, f"/v1/models/{name}/promotions", limit=2)]
@@ -139,13 +142,39 @@ def test_promotions_are_kept_with_who_asked(stack: Stack, api: httpx.Client) -> 
     assert by == [stack.admin_key.split("_")[1], "policy", "policy"]
 
 
-def test_a_purged_version_cannot_be_promoted_nor_downloaded(stack: Stack, api: httpx.Client) -> None:
+def test_a_purged_version_cannot_be_downloaded(stack: Stack, api: httpx.Client) -> None:
     name = trained(stack, api, 2)
     set_state(stack, name, 1, VersionState.PURGED)
-    refused(api.post(f"/v1/models/{name}/versions/1/promote"), 409, "version_purged")
     refused(api.get(f"/v1/models/{name}/versions/1/weights"), 404, "version_purged")
     assert api.get(f"/v1/models/{name}/versions/1").json()["state"] == "purged"
     assert api.get(f"/v1/models/{name}").json()["champion"] == 2
+
+
+def test_promoting_a_purged_version_starts_a_job_that_rebuilds_it(stack: Stack, api: httpx.Client) -> None:
+    name = trained(stack, api, 3)
+    for number in (1, 2):
+        set_state(stack, name, number, VersionState.PURGED)
+    response = api.post(f"/v1/models/{name}/versions/1/promote")
+    assert response.status_code == 202
+    promoted = response.json()
+    assert (promoted["version"], promoted["state"], promoted["held"]) == (1, "purged", None)
+    job = api.get(f"/v1/jobs/{promoted['job']}").json()
+    assert (job["kind"], job["state"], job["to_position"]) == ("rebuild", "queued", 6)
+    assert api.get(f"/v1/jobs?model={name}&kind=rebuild").json()["items"] == [job]
+    assert api.post(f"/v1/models/{name}/versions/1/promote").json()["job"] == job["id"]
+    problem = refused(api.post(f"/v1/models/{name}/versions/2/promote"), 409, "rebuild_in_progress")
+    assert job["id"] in problem["detail"]
+    model = api.get(f"/v1/models/{name}").json()
+    assert (model["champion"], model["held"]) == (3, None), "until the job ends"
+
+
+def test_a_version_that_lost_most_of_its_examples_is_not_rebuilt(stack: Stack, api: httpx.Client) -> None:
+    name = trained(stack, api, 2)
+    set_state(stack, name, 1, VersionState.PURGED)
+    ids = [row["id"] for row in rows(6)]
+    api.post(f"/v1/models/{name}/removals", json={"ids": ids[:4]}).raise_for_status()
+    problem = refused(api.post(f"/v1/models/{name}/versions/1/promote"), 409, "version_not_rebuildable")
+    assert "Only 2 of the 6 examples" in problem["detail"]
 
 
 def test_the_weights_are_the_file_that_the_version_names(stack: Stack, api: httpx.Client) -> None:

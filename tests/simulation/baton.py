@@ -40,8 +40,10 @@ class Group:
         self.dead = False
         self.kill_in: int | None = None
         """Number of points after which it is killed."""
+        self.stall_in: int | None = None
+        """Number of points after which it pauses."""
         self.stall = 0.0
-        """How long it pauses at its next point, in seconds."""
+        """For how long, in seconds."""
         self.tasks: list[Task] = []
 
 
@@ -63,6 +65,12 @@ class Baton:
         self.tasks: list[Task] = []
         self.current: Task | None = None
         self.coverage: Counter[str] = Counter()
+        """How often each point was passed."""
+        self.kill_at: str | None = None
+        """Beginning of the name of a point. The next process that reaches one is killed: rare ones would hardly be hit
+        by chance."""
+        self.kills: Counter[str] = Counter()
+        """How often a process was killed at each point."""
         self.trace: list[str] = []
         self.steps = 0
         self.on_death: Callable[[Group], None] = lambda group: None
@@ -117,15 +125,33 @@ class Baton:
         if group.dead:
             raise Killed
         self.coverage[name] += 1
-        if group.kill_in is not None and group.serving:
-            group.kill_in -= 1
-            if group.kill_in < 0:
-                self.note(f"killed at {name}")
-                group.dead, group.kill_in = True, None
-                raise Killed
+        if group.serving and self.is_last(name, group):
+            self.note(f"killed at {name}")
+            self.kills[name] += 1
+            group.dead, group.kill_in = True, None
+            raise Killed
         if yields and not task.depth:
-            seconds, group.stall = group.stall, 0.0
-            self.pause(seconds)
+            self.pause(self.next_stall(group))
+
+    def is_last(self, name: str, group: Group) -> bool:
+        """Whether a process is to be killed at this point."""
+        if self.kill_at is not None and name.startswith(self.kill_at):
+            self.kill_at = None
+            return True
+        if group.kill_in is None:
+            return False
+        group.kill_in -= 1
+        return group.kill_in < 0
+
+    def next_stall(self, group: Group) -> float:
+        """How long a process pauses at this point, apart from handing over the baton."""
+        if group.stall_in is None:
+            return 0.0
+        group.stall_in -= 1
+        if group.stall_in >= 0:
+            return 0.0
+        group.stall_in = None
+        return group.stall
 
     def pause(self, seconds: float, event: threading.Event | None = None) -> None:
         """Let other tasks run, at least for some seconds or until an event is set."""

@@ -11,14 +11,24 @@ from sqlalchemy import delete
 
 import core.jobs.leases
 import core.jobs.queue
-import core.versions.promotion
+import core.ledger.journal
+import core.ledger.quarantine
+import core.lifecycle.replay_after_restore
+import core.promotion.decision
+import service.analyses.endpoints
+import worker.job_runner
 import worker.jobs.adapt
 import worker.jobs.erase
+import worker.jobs.retrain
 import worker.versions.recording
+import worker.versions.rejection
+import worker.versions.test_then_train
 from core import clock
 from core.jobs.messages import RUN_TASK
 from core.tables.bookkeeping import OrphanFile
-from tests.simulation.world import SimulatedDatabase
+from core.tables.jobs import JobState
+from tests.simulation.world import SimulatedDatabase, namespace
+from worker.versions.test_then_train import NewExamplesScored
 
 
 @contextmanager
@@ -44,7 +54,7 @@ def lease_without_fencing() -> Any:
     return replaced(
         (core.jobs.leases, "find_owned", find_owned),
         (core.jobs.leases, "extend", extend),
-        (worker.versions.recording.orphans, "claim", claim),
+        (worker.versions.recording.orphan_files, "claim", claim),
     )
 
 
@@ -69,9 +79,15 @@ def receipt_before_purge() -> Any:
         complete(attempt, verified, [])
         return purge(attempt, verified)
 
+    def end_job(attempt: Any, _verified: set[str], _done: list[str]) -> None:
+        with attempt.write() as (_session, job, _model):
+            core.jobs.leases.end(job, JobState.SUCCEEDED, "")
+
     return replaced(
         (worker.jobs.erase, "purge", complete_first),
-        (worker.jobs.erase, "complete", lambda attempt, verified, done: None),
+        (worker.jobs.erase, "complete", end_job),
+        # the job ends after the purge: if it had ended before, nothing would ever be deleted
+        (worker.jobs.erase, "leases", namespace(end=lambda *arguments: None)),
         (worker.jobs.erase, "find_traces", lambda *arguments: {}),
     )
 
@@ -87,13 +103,59 @@ def outdated_snapshot() -> Any:
     return replaced(
         (worker.jobs.adapt, "settle", settle),
         (worker.versions.recording, "require_current", lambda session, model, draft: None),
-        (core.versions.promotion, "may_depend_on_erased", lambda session, version: False),
+        (core.promotion.decision, "may_depend_on_erased", lambda session, version: False),
     )
 
 
 def restore_without_replay() -> Any:
-    """Erasures are not repeated after a restore; `simulate` then skips this step."""
-    return replaced()
+    """After a restore, jobs run although nothing was replayed; `simulate` then skips the replay."""
+    return jobs_before_replay()
+
+
+def jobs_before_replay() -> Any:
+    """After a restore, jobs do not wait for the replay."""
+    return replaced((worker.job_runner, "require_current", lambda *arguments: None))
+
+
+def replay_without_journal() -> Any:
+    """A replay repeats erasures, but neither removals nor corrections."""
+    return replaced((core.lifecycle.replay_after_restore, "replay_changes", lambda *arguments: None))
+
+
+def erasure_without_journal() -> Any:
+    """An erasure leaves the contents of corrected examples in the journal."""
+    return replaced((core.ledger.journal, "forget_contents", lambda *arguments: None))
+
+
+def rejection_without_quarantine() -> Any:
+    """A version is rejected, but the examples that it learnt stay in force."""
+    return replaced((worker.versions.rejection, "quarantine", lambda *arguments: 0))
+
+
+def windows_before_version() -> Any:
+    """Windows are stored in a transaction of their own, so that a job which is repeated stores them again."""
+    score = worker.versions.test_then_train.score_new_examples
+
+    def score_and_store(snapshot: Any) -> Any:
+        scored = score(snapshot)
+        with snapshot.context.database.write() as session:
+            session.add_all(scored.windows)
+        return NewExamplesScored(scored.since, scored.until)
+
+    return replaced(
+        (worker.jobs.adapt, "score_new_examples", score_and_store),
+        (worker.jobs.retrain, "score_new_examples", score_and_store),
+    )
+
+
+def accept_without_examples() -> Any:
+    """A decision ends the quarantine, but the accepted examples do not return into force."""
+    return replaced((core.ledger.quarantine, "restore", lambda *arguments: []))
+
+
+def choice_without_second_look() -> Any:
+    """The choice of examples to label is stored without checking whether they were removed meanwhile."""
+    return replaced((service.analyses.endpoints, "is_outdated", lambda *arguments: False))
 
 
 VARIANTS: dict[str, Callable[[], Any]] = {
@@ -102,4 +164,11 @@ VARIANTS: dict[str, Callable[[], Any]] = {
     "receipt before purge": receipt_before_purge,
     "outdated snapshot": outdated_snapshot,
     "restore without replay": restore_without_replay,
+    "jobs before the replay": jobs_before_replay,
+    "replay without the journal": replay_without_journal,
+    "erasure without the journal": erasure_without_journal,
+    "rejection without quarantine": rejection_without_quarantine,
+    "windows before the version": windows_before_version,
+    "accept without examples": accept_without_examples,
+    "choice without a second look": choice_without_second_look,
 }

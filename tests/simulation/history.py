@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import tempfile
 import threading
 import traceback
@@ -16,6 +17,7 @@ from typing import Any
 from celery import Celery
 
 from core import clock
+from core.encoders.loaded_encoders import FrozenEncoders
 from core.jobs import messages, outbox
 from core.jobs.messages import RUN_TASK
 from core.settings import Settings
@@ -23,19 +25,22 @@ from core.tracking.publisher import publish
 from core.versions import store_identity
 from core.webhooks import deliveries
 from migrations.runner import upgrade
-from tests.simulation.actions import MODELS, Action, generate
+from tests.simulation.actions import KILL_POINTS, Action, generate
 from tests.simulation.baton import Baton, Group, Killed, Stuck
 from tests.simulation.callers import Callers, ServiceContext
-from tests.simulation.checker import Checker, Violation
+from tests.simulation.checker import Checker
+from tests.simulation.final_checks import FinalChecks
 from tests.simulation.installation import installed
+from tests.simulation.observed_state import Violation
 from tests.simulation.world import SimulatedDatabase, World, make_settings
 from worker.context import Context
-from worker.runner import run as run_job
+from worker.job_runner import run as run_job
 from worker.scheduler import tick
 
 DAEMONS = ("worker-1", "worker-2", "scheduler", "outbox", "webhooks")
 CALLERS = ("api-1", "api-2")
 PUBLISH_SECONDS = 10.0
+WEBHOOK_SECONDS = 20.0
 SETTLE_SECONDS = 7200.0
 """Within which everything must be done once all faults have ended."""
 
@@ -47,6 +52,7 @@ class WorkerContext(Context):
         self.settings, self.database, self.store, self.name = settings, database, world.store, name
         self.celery: Any = world.broker
         self.stopping = lambda: False
+        self.encoders = FrozenEncoders(world.store, settings)
 
 
 @dataclass
@@ -57,10 +63,20 @@ class Result:
     actions: list[Action]
     trace: list[str]
     coverage: dict[str, int]
+    kills: dict[str, int]
+    outcomes: dict[str, int]
     violation: Violation | None = None
     seconds: float = 0.0
     """Simulated time."""
     error: BaseException | None = field(default=None, repr=False)
+
+
+def create_small_database(path: Path) -> None:
+    """An empty database with small pages, which is copied and vacuumed faster."""
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA page_size=1024")
+    connection.execute("VACUUM")
+    connection.close()
 
 
 class Laboratory(AbstractContextManager["Laboratory"]):
@@ -70,11 +86,20 @@ class Laboratory(AbstractContextManager["Laboratory"]):
         memory = Path("/dev/shm")
         self.folder = Path(tempfile.mkdtemp(prefix="amend-simulation-", dir=memory if memory.is_dir() else None))
         self.settings = make_settings(self.folder)
+        create_small_database(self.folder / "amend.db")
         self.database = SimulatedDatabase(self.settings)
         SimulatedDatabase.world = World(Baton(0), 0)
         upgrade(self.database)
-        self.template = self.database.copy()
+        self.prepare()
         return self
+
+    def prepare(self) -> None:
+        """Create the models and the webhook that all histories begin with."""
+        world = SimulatedDatabase.world
+        with installed(world, 0):
+            store_identity.begin(self.database, world.store)
+            Callers(ServiceContext(self.settings, self.database, world, lambda: None), world).set_up()
+        self.template, self.files = self.database.copy(), dict(world.files.live)
 
     def __exit__(self, *_error: object) -> None:
         self.database.close()
@@ -91,7 +116,7 @@ class History:
 
     def __init__(self, laboratory: Laboratory, seed: int | str, actions: list[Action], replays: bool) -> None:
         self.settings, self.database = laboratory.settings, laboratory.database
-        self.template, self.seed, self.actions, self.replays = laboratory.template, seed, actions, replays
+        self.laboratory, self.seed, self.actions, self.replays = laboratory, seed, actions, replays
         self.baton = Baton(seed)
         self.world = World(self.baton, seed)
         self.wake = threading.Event()
@@ -106,15 +131,19 @@ class History:
         """Whether the daemons must not be started again, because a restore is in progress."""
 
     def run(self) -> Result:
-        result = Result(self.seed, self.actions, self.baton.trace, self.baton.coverage)
+        result = Result(
+            *(self.seed, self.actions, self.baton.trace),
+            *(self.baton.coverage, self.baton.kills, self.callers.outcomes),
+        )
         SimulatedDatabase.world = self.world
-        self.database.replace(self.template)
+        self.database.replace(self.laboratory.template)
+        self.world.files.live.update(self.laboratory.files)
         with installed(self.world, self.seed):
             try:
                 self.set_up()
                 self.baton.run(lambda: self.busy == 0)
                 self.settle()
-                self.checker.check_end()
+                FinalChecks(self.checker).run()
             except Violation as violation:
                 result.violation = violation
             except Stuck:
@@ -123,7 +152,7 @@ class History:
                 place = traceback.extract_tb(error.__traceback__)[-1]
                 result.violation = Violation("exception", f"{error!r} at {place.filename}:{place.lineno}")
             finally:
-                self.world.observe = lambda: None
+                self.world.observe = lambda tables: None
                 self.world.broker.check = lambda job_id: None
                 self.world.is_over = True
                 self.baton.end()
@@ -132,8 +161,6 @@ class History:
         return result
 
     def set_up(self) -> None:
-        store_identity.begin(self.database, self.world.store)
-        self.callers.set_up()
         self.world.observe = self.checker.observe
         self.world.broker.check = self.checker.check_message
         self.baton.on_death = self.on_death
@@ -203,7 +230,7 @@ class History:
 
     def run_webhooks(self, _name: str) -> None:
         while True:
-            clock.sleep(10.0)
+            clock.sleep(WEBHOOK_SECONDS)
             try:
                 deliveries.send_due(self.database, self.settings.secret, True)
             except Violation:
@@ -227,8 +254,12 @@ class History:
     def do_kill(self, action: Action) -> None:
         self.groups[action.value].kill_in = action.size
 
+    def do_kill_at(self, action: Action) -> None:
+        self.baton.kill_at = KILL_POINTS[action.choice % len(KILL_POINTS)]
+
     def do_stall(self, action: Action) -> None:
-        self.groups[action.value].stall = 2.0 + action.choice % 40
+        group = self.groups[action.value]
+        group.stall_in, group.stall = action.size, 2.0 + action.choice % 40
 
     def do_outage(self, action: Action) -> None:
         self.world.outages[action.value] = self.baton.elapsed + 5.0 + action.choice % 40
@@ -242,7 +273,10 @@ class History:
         self.backup = self.database.copy(), self.baton.elapsed
 
     def do_restore(self, action: Action) -> None:
-        """Stop everything, restore the database, and repeat erasures before any worker runs, as documented."""
+        """Stop everything, restore the database, and replay what the store has recorded since.
+
+        In half of the histories, the workers run before: they must wait for the replay.
+        """
         if self.backup is None:
             return
         self.closed = True
@@ -251,11 +285,20 @@ class History:
         while any(task.group.name in DAEMONS for task in self.baton.tasks):
             self.baton.pause(1.0)
         data, taken_at = self.backup
+        self.checker.note_unrecorded()
         self.checker.close()
         self.database.replace(data)
         self.checker.note_restore(taken_at)
+        early = self.world.random.random() < 0.5
+        if early:
+            self.start_daemons()
+            self.baton.pause(self.world.random.random() * 40.0)
         for _ in range(3 if self.replays else 0):
             self.callers.perform(action_of("replay", action))
+        if not early:
+            self.start_daemons()
+
+    def start_daemons(self) -> None:
         self.closed = False
         for name in DAEMONS:
             self.start(name, 0.5)
@@ -265,13 +308,19 @@ class History:
             group.dead = group.dead or group.serving
 
     def settle(self) -> None:
-        """End all faults, and run until nothing is left to do."""
+        """End all faults, and run until nothing is left to do.
+
+        A person ends the holds that rollbacks began, and in some histories decides about rejected versions.
+        """
         self.world.outages.clear()
+        self.baton.kill_at = None
         for group in self.groups.values():
-            group.kill_in, group.stall = None, 0.0
+            group.kill_in, group.stall_in = None, None
         end = self.baton.elapsed + SETTLE_SECONDS
-        for model in MODELS:  # a person ends the holds that rollbacks began
-            self.perform_alone(Action(self.baton.elapsed, "api-1", "resume", value=model))
+        decision = self.world.random.choice(("accept", "discard", ""))
+        for kind, found in (("resume", self.checker.held_models), (decision, self.checker.undecided_models)):
+            for model in found() if kind else ():
+                self.perform_alone(Action(self.baton.elapsed, "api-1", kind, value=model))
         while True:
             self.baton.run(self.next_check(end))
             if self.checker.has_failed_erasures():

@@ -6,8 +6,10 @@ import argparse
 import sys
 import time
 from collections import Counter
+from contextlib import nullcontext
 
 from tests.simulation.actions import Action
+from tests.simulation.broken import VARIANTS
 from tests.simulation.history import Laboratory, Result, laboratory
 
 
@@ -47,23 +49,30 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=1000, help="Number of histories to run.")
     parser.add_argument("--first", type=int, default=0, help="The first seed.")
     parser.add_argument("--trace", action="store_true", help="Print the trace of each failure.")
+    parser.add_argument("--broken", choices=VARIANTS, help="Break the product in this way, to see that it is detected.")
     parser.add_argument("--keep", action="store_true", help="Print failures as they are, without minimising them.")
     options = parser.parse_args()
-    coverage: Counter[str] = Counter()
+    coverage, kills, outcomes = Counter[str](), Counter[str](), Counter[str]()
     failures, start, simulated = 0, time.process_time(), 0.0
-    with laboratory() as found:
+    replays = options.broken != "restore without replay"
+    with VARIANTS[options.broken]() if options.broken else nullcontext(), laboratory() as found:
         for seed in range(options.first, options.first + options.seeds):
-            result = found.run(seed)
+            result = found.run(seed, replays=replays)
             coverage.update(result.coverage)
+            kills.update(result.kills)
+            outcomes.update(result.outcomes)
             simulated += result.seconds
             if result.violation is not None:
                 failures += 1
-                print(describe(result if options.keep else shrink(found, result), options.trace), flush=True)
+                print(describe(result if options.keep else shrink(found, result, replays), options.trace), flush=True)
     seconds = time.process_time() - start
     print(f"{options.seeds} histories, {failures} failed; {options.seeds / seconds:.1f} histories per second;")
     print(f"{simulated / 3600:.1f} simulated hours. Points at which a process could be paused or killed:")
     for name, count in sorted(coverage.items()):
-        print(f"    {name:<20} {count}")
+        print(f"    {name:<40} {count:>9} passed {kills[name]:>6} killed")
+    print("Outcomes of requests, and what was left at the end:")
+    for name, count in sorted(outcomes.items()):
+        print(f"    {name:<40} {count}")
     sys.exit(1 if failures else 0)
 
 

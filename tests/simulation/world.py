@@ -6,19 +6,22 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
+from functools import lru_cache
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import Any
 
+from sqlalchemy import event
 from sqlalchemy.orm import Session
 
-from core.database import Database
+from core.database import Database, begin_sqlite
 from core.errors import Unavailable
 from core.jobs.messages import RUN_TASK
 from core.settings import Settings
-from core.versions.store import PARTIAL, Store
 from tests.simulation.baton import Baton
+from tests.simulation.disk import Files, MemoryStore
 
 OUTAGE_FAILURE_RATE = 0.5
 """During an outage, this share of the requests fails."""
@@ -32,13 +35,16 @@ class World:
         self.random = Random(f"world {seed}")
         self.outages: dict[str, float] = {}
         """By service: until when it is out of order."""
-        self.files = Files(self)
+        self.files = Files(baton, self.random, self.request)
         self.store = MemoryStore(self.files)
         self.broker = Broker(self)
         self.mlflow = Mlflow()
         self.received: list[str] = []
         """Ids of the webhook messages that the receiver got."""
-        self.observe: Callable[[], None] = lambda: None
+        self.drift_reports: dict[str, set[int]] = {}
+        """Tokens of the examples that each drift report was computed from."""
+        self.observe: Callable[[set[str]], None] = lambda tables: None
+        """Called after each transaction, with the tables that it wrote."""
         self.is_over = False
 
     def request(self, service: str, name: str) -> None:
@@ -51,6 +57,10 @@ class World:
         out = self.baton.elapsed < self.outages.get(service, 0.0) and self.baton.current is not None
         return out and self.random.random() < OUTAGE_FAILURE_RATE
 
+    def note_drift_report(self, report: Any, tokens: set[int]) -> None:
+        key = json.dumps(report, sort_keys=True)
+        self.drift_reports[key] = tokens & self.drift_reports.get(key, tokens)
+
     def post(self, _url: str, headers: dict[str, str], body: bytes, _private: bool) -> int:
         """The receiver of webhooks."""
         self.request("receiver", "webhook request")
@@ -61,9 +71,44 @@ class World:
 
 class SimulatedDatabase(Database):
     """The real SQLite database, with points around its transactions. One for all histories: an engine compiles
-    statements once."""
+    statements once.
+    """
 
     world: World
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.written: set[str] = set()
+        """Tables that the present transaction wrote."""
+        event.listen(self.engine, "connect", speed_up)
+        event.remove(self.engine, "begin", begin_sqlite)
+        self.engine._has_events = False
+        self.engine.dialect = self.hooked(self.engine.dialect, "BEGIN")
+        self._writing.dialect = self.hooked(self.engine.dialect, "BEGIN IMMEDIATE")
+
+    def hooked(self, dialect: Any, begin: str) -> Any:
+        """A dialect that takes note of statements, and begins transactions as `core.database.begin_sqlite` does.
+
+        SQLAlchemy's events would do the same, but a listener makes every statement slower.
+        """
+        execute, many, found = type(dialect).do_execute, type(dialect).do_executemany, copy(dialect)
+
+        def do_execute(cursor: Any, statement: str, parameters: Any, context: Any = None) -> None:
+            self.note_statement(statement)
+            execute(found, cursor, statement, parameters, context)
+
+        def do_executemany(cursor: Any, statement: str, parameters: Any, context: Any = None) -> None:
+            self.note_statement(statement)
+            many(found, cursor, statement, parameters, context)
+
+        found.do_execute, found.do_executemany = do_execute, do_executemany
+        found.do_begin = lambda connection: connection.execute(begin)
+        return found
+
+    def note_statement(self, statement: str) -> None:
+        if statement[0] in "IUD":
+            words = statement.split(None, 3)
+            self.written.add(words[1] if words[0] == "UPDATE" else words[2])
 
     @contextmanager
     def read(self) -> Iterator[Session]:
@@ -93,7 +138,8 @@ class SimulatedDatabase(Database):
             raise Unavailable("database_unavailable", "The database is busy or down; try again.")
 
     def end(self) -> None:
-        self.world.observe()
+        written, self.written = self.written, set()
+        self.world.observe(written)
         self.world.baton.point("committed")
         if self.world.is_failing("database"):  # the transaction was committed, but the response was lost
             raise Unavailable("database_unavailable", "The database is busy or down; try again.")
@@ -115,78 +161,10 @@ class SimulatedDatabase(Database):
             connection.close()
 
 
-class Files:
-    """A disk. Changes are durable once their folder is synced; a crash of the machine undoes the last of the others."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.live: dict[str, bytes] = {}
-        self.unsynced: list[tuple[str, bytes | None]] = []
-        """Paths that were changed, in order, with their contents before."""
-
-    def set(self, path: str, data: bytes | None) -> None:
-        self.unsynced.append((path, self.live.get(path)))
-        if data is None:
-            self.live.pop(path, None)
-        else:
-            self.live[path] = data
-
-    def sync(self, folder: Any) -> None:
-        self.world.baton.point("file sync", yields=False)
-        self.unsynced = [change for change in self.unsynced if not change[0].startswith(f"{folder}/")]
-
-    def crash(self) -> None:
-        """Lose the last changes that were not synced: any prefix of them is kept."""
-        kept = self.world.random.randint(0, len(self.unsynced))
-        for path, before in reversed(self.unsynced[kept:]):
-            if before is None:
-                self.live.pop(path, None)
-            else:
-                self.live[path] = before
-        self.unsynced = []
-
-    def write_whole(self, path: Path, data: bytes) -> None:
-        """Stands in for `core.versions.store.write_whole`, which syncs the file and its folder."""
-        self.world.request("store", "file write")
-        self.set(str(path), data)
-        self.world.baton.point("file renamed")
-        self.sync(path.parent)
-
-    def makedirs(self, path: str, exist_ok: bool) -> None: ...
-
-    def ls(self, folder: str, detail: bool) -> list[str]:
-        self.world.request("store", "file list")
-        found = [path for path in self.live if path.rpartition("/")[0] == folder]
-        if not found:
-            raise FileNotFoundError(folder)
-        return found
-
-    def cat_file(self, path: str) -> bytes:
-        self.world.request("store", "file read")
-        if path not in self.live:
-            raise FileNotFoundError(path)
-        return self.live[path]
-
-    def exists(self, path: str) -> bool:
-        return any(name == path or name.startswith(f"{path}/") for name in self.live)
-
-    def rm(self, path: str, recursive: bool) -> None:
-        self.world.request("store", "file delete")
-        for name in [name for name in self.live if name == path or name.startswith(f"{path}/")]:
-            self.set(name, None)
-
-
-class MemoryStore(Store):
-    """The real store on a disk in memory."""
-
-    def __init__(self, files: Files) -> None:
-        self.files, self.root, self.local = files, "/store", True
-
-    def contents(self, folder: str = "models") -> dict[str, bytes]:
-        """All files of a folder, by their names in the store."""
-        prefix = f"{self.root}/"
-        found = {path.removeprefix(prefix): data for path, data in self.files.live.items()}
-        return {name: data for name, data in found.items() if name.startswith(folder) and not name.endswith(PARTIAL)}
+def speed_up(connection: Any, _record: Any) -> None:
+    """Nothing is lost without syncing: the machine of the simulation cannot crash, only the simulated one."""
+    connection.execute("PRAGMA synchronous=OFF")
+    connection.execute("PRAGMA secure_delete=OFF")
 
 
 class Broker:
@@ -235,14 +213,15 @@ class Mlflow:
     """The weights in MLflow, and the champion that it names."""
 
     def __init__(self) -> None:
-        self.weights: dict[tuple[int, int, str | None], bytes] = {}
-        """By model, version and job."""
+        self.weights: dict[tuple[int, int, str], bytes] = {}
+        """By model, version and run."""
         self.champions: dict[int, int | None] = {}
 
 
 def make_settings(folder: Path) -> Settings:
     return Settings(
         home=folder,
+        database_url=f"sqlite:///{folder / 'amend.db'}?cached_statements=1000",
         secret_key="simulation",
         mlflow_url="http://mlflow.test",
         private_webhooks=True,
@@ -250,15 +229,16 @@ def make_settings(folder: Path) -> Settings:
         lease_seconds=10.0,
         retry_seconds=2.0,
         resend_seconds=20.0,
-        tick_seconds=20.0,
+        tick_seconds=40.0,
         max_attempts=3,
         pool_size=4,
     )
 
 
-def tokens_in(data: bytes) -> set[int]:
+@lru_cache(1000)
+def tokens_in(data: bytes) -> frozenset[int]:
     """The tokens of the examples that a file's version was trained on."""
-    return set(json.loads(data)["tokens"].values())
+    return frozenset(json.loads(data)["tokens"].values())
 
 
 def namespace(**names: Any) -> SimpleNamespace:

@@ -14,17 +14,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
-from sqlalchemy import inspect, select
+from sqlalchemy import inspect, select, text
 
+from core.errors import Unavailable
 from core.kprior import State
 from core.ledger import passes
 from core.ledger.digest import EMPTY, update_digest
-from core.ledger.specs import spec_at
+from core.ledger.spec_history import spec_at
 from core.models import catalog
 from core.tables.jobs import Job
 from core.tables.ledger import Change
 from core.tables.versions import Version
-from tests.stack import Stack
+from tests.stack import START_SECONDS, Stack
 
 Numbers = NDArray[Any]
 DIM = 4
@@ -42,6 +43,9 @@ class Deployment(Stack):
             "AMEND_RETRY_SECONDS": "0.2",
             "AMEND_SHUTDOWN_TIMEOUT": "1",
             "AMEND_PRIVATE_WEBHOOKS": "true",
+            "AMEND_CONTROLLER": "Example Ltd; 1 Main Street; Exampletown",
+            "AMEND_CONTROLLER_CONTACT": "our data protection officer; privacy@example.com",
+            "AMEND_PRIVACY_NOTICE_URL": "https://example.com/privacy",
         }
         super().__init__(folder, database_url, **{**quick, **environment})
 
@@ -87,7 +91,7 @@ class Deployment(Stack):
                         setattr(row, column.key, moment - time)
                 session.flush()  # the oldest first: two jobs never have the same due time
 
-    def ended(self, job_id: str, seconds: float = 60) -> dict[str, Any]:
+    def ended(self, job_id: str, seconds: float = START_SECONDS) -> dict[str, Any]:
         """A job, once it has ended."""
         found: dict[str, Any] = {}
 
@@ -102,7 +106,7 @@ class Deployment(Stack):
         """Adapt a model to its head; the job."""
         return self.ended(self.post(f"/v1/models/{name}/adaptations")["id"])
 
-    def settled(self, name: str, seconds: float = 60) -> list[dict[str, Any]]:
+    def settled(self, name: str, seconds: float = START_SECONDS) -> list[dict[str, Any]]:
         """All jobs of a model, the newest first, once none waits or runs; without those that delete removed rows."""
         jobs: list[dict[str, Any]] = []
 
@@ -160,7 +164,8 @@ class Deployment(Stack):
             model = catalog.find(session, name, None)
             champion = session.get_one(Version, (model.id, model.champion))
             spec = spec_at(session, model.id, model.spec, champion.position)
-        held = passes.read_in_force(self.database, model.id, spec, champion.position)
+        place = self.database, model.id, spec, champion.position
+        held = passes.read_in_force(*place, removals_position=champion.removals_position)
         return champion.dataset_digest == update_digest(self.settings.secret, EMPTY, held)
 
     @property
@@ -170,13 +175,33 @@ class Deployment(Stack):
     @contextmanager
     def worker_held(self) -> Iterator[None]:
         """Jobs wait meanwhile: workers are there but begin nothing."""
-        for process in self.workers:
-            process.send_signal(signal.SIGSTOP)
+        self.wait_until(self.stop_workers)
         try:
             yield
         finally:
             for process in self.workers:
                 process.send_signal(signal.SIGCONT)
+
+    def stop_workers(self) -> bool:
+        """Stop the workers unless one of them is in a transaction, which would keep others from writing."""
+        for process in self.workers:
+            process.send_signal(signal.SIGSTOP)
+        if self.is_writable():
+            return True
+        for process in self.workers:
+            process.send_signal(signal.SIGCONT)
+        return False
+
+    def is_writable(self) -> bool:
+        """Whether no process is in the middle of a transaction."""
+        idle = text(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in%'"
+        )
+        try:
+            with self.database.write() as session:
+                return bool(session.scalar(text("SELECT 1") if self.database.sqlite else idle) == self.database.sqlite)
+        except Unavailable:
+            return False
 
     def log_lines(self, module: str) -> list[dict[str, Any]]:
         """What a part has logged, as far as it is JSON."""
@@ -196,3 +221,20 @@ def fitted(x: Numbers, y: Numbers, delta: float = DELTA) -> Numbers:
     """What scikit-learn says the weights of these examples are; the bias comes last, as in ours."""
     model = LogisticRegression(C=1 / delta, tol=1e-10, max_iter=10_000).fit(x.astype(np.float64), y)
     return np.concatenate([model.coef_[0], model.intercept_])
+
+
+@contextmanager
+def running_deployment(folder: Path, database_url: str = "", **environment: str) -> Iterator[Deployment]:
+    """A service with its worker, its scheduler and, unless one is given, its broker; the database is migrated first."""
+    deployment = Deployment(folder, database_url, **environment)
+    try:
+        if "AMEND_BROKER_URL" not in environment:
+            deployment.add("worker.broker")
+        deployment.start()
+        deployment.add("worker")
+        deployment.add("worker.scheduler")
+        deployment.wait_until(deployment.ready)
+        yield deployment
+    finally:
+        deployment.stop()
+        deployment.database.close()

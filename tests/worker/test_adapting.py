@@ -115,7 +115,7 @@ def test_adds_removals_and_a_new_regularizer_become_one_version(deployment: Depl
     assert distance <= version["certificate"]["bound"] + 1e-4
 
 
-def test_a_model_that_knows_little_is_drawn_to_one_that_knows_more(deployment: Deployment) -> None:
+def test_a_model_with_few_examples_is_drawn_toward_one_with_many(deployment: Deployment) -> None:
     """With penalties of single columns, additions, removals and a certificate, as one version."""
     x, y = problem(500, seed=1)
     other = deployment.new_model()

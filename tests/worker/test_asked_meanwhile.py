@@ -10,7 +10,7 @@ import pytest
 from core import ledger
 from core.database import Database
 from core.erasure import requests
-from core.erasure.states import RequestDetails
+from core.erasure.request_details import RequestDetails
 from core.models import catalog
 from core.settings import Settings
 from core.tables.ledger import Example

@@ -29,12 +29,18 @@ AUDIT = Audit(
     auc_error=0.1,
     forgotten_label_rate=0.5,
     expected_label_rate=1.0,
+    capped_loss=0.6,
+    expected_capped_loss=0.6,
+    capped_loss_error=0.1,
+    ranked_first=0.5,
+    expected_ranked_first=0.5,
 )
 
 
 @pytest.mark.parametrize("removed", [1, MIN_REMOVED_FOR_AUDIT - 1, MIN_REMOVED_FOR_AUDIT])
-def test_figures_of_few_removed_examples_are_not_told(removed: int) -> None:
-    snapshot: Any = SimpleNamespace(removal=None)
+def test_audit_figures_of_few_removed_examples_are_not_published(removed: int) -> None:
+    spec = {"input": {"kind": "vector", "dim": 2}, "architecture": {"kind": "mlp", "hidden": [4]}}
+    snapshot: Any = SimpleNamespace(removal=None, spec=spec)
     told = publishable(certificate_from_audit(replace(AUDIT, removed=removed)), snapshot)
     assert told is not None
     assert told.audit is not None
@@ -43,9 +49,9 @@ def test_figures_of_few_removed_examples_are_not_told(removed: int) -> None:
     assert told.audit.unseen_loss == 0.31
 
 
-def test_a_purged_version_keeps_one_digit_of_its_cost_and_no_hash() -> None:
+def test_a_purged_version_keeps_one_digit_of_its_duration_and_no_hash() -> None:
     cost = {"backward_passes": 683, "data_passes": 5, "seconds": 1.234}
     version = Version(sha256="ab", cost=cost, metrics={"loss": 0.1}, certificate=Certificate("bound"), evaluation=None)
     drop_figures(version)
     assert (version.sha256, version.metrics, version.certificate) == ("", {}, None)
-    assert version.cost == {"backward_passes": 700.0, "data_passes": 5.0, "seconds": 1.0}
+    assert version.cost == {"backward_passes": 0, "data_passes": 0, "seconds": 1.0}

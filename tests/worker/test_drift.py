@@ -94,12 +94,14 @@ def test_exactly_the_shifted_column_drifts(deployment: Deployment) -> None:
     found = report(deployment, name)
     assert (found["window"]["rows"], drifted(found), found["drifted"]) == (0, set(), False)
     assert {column["name"] for column in found["columns"]} == set(NAMES)
+    assert all(column["too_few_rows"] for column in found["columns"])
 
     add(deployment, name, customers.rows(600))
     deployment.adapted(name)
     found = report(deployment, name)
     assert (found["window"]["rows"], found["window"]["first_position"], found["position"]) == (600, 3001, 3600)
     assert (drifted(found), found["drifted"], found["predictions"]["drifted"]) == (set(), False, False)
+    assert not any(column["too_few_rows"] for column in found["columns"])
 
     add(deployment, name, customers.rows(1200, income=lambda value, rng: 3 * value))
     deployment.adapted(name)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 import pytest
 
+from core.models import catalog
+from core.tables.versions import Version
+from tests.receipt_terms import unexplained
 from tests.worker.deployment import Deployment, fitted, problem
 from tests.worker.erasure_helpers import PERSON, ask, erase, near, rows, states, train_with_person, wait_for_end
 from tests.worker.test_networks import MLP, bent
 
 
-def test_a_person_is_forgotten_and_a_receipt_says_so(deployment: Deployment) -> None:
+def test_an_erasure_forgets_a_person_and_writes_a_receipt(deployment: Deployment) -> None:
     name, person, x, y = train_with_person(deployment)
     erasure = wait_for_end(deployment, ask(deployment, person))
     assert erasure["state"] == "completed", erasure
@@ -23,7 +28,10 @@ def test_a_person_is_forgotten_and_a_receipt_says_so(deployment: Deployment) -> 
     assert (told["version"], told["certificate"]["bound"]) == (part["version"], part["bound"])
     assert told["certificate"]["relative"] <= told["tolerance"]
     assert near(deployment, told, x[PERSON:], y[PERSON:])
-    assert told["sha256"] == deployment.champion(name)["sha256"]
+    with deployment.database.read() as session:
+        salt = session.get_one(Version, (catalog.find(session, name, None).id, told["version"])).salt or b""
+    hashed = bytes.fromhex(deployment.champion(name)["sha256"])
+    assert told["commitment"] == hashlib.sha256(salt + hashed).hexdigest()
     assert states(deployment, name) == {1: "purged", 2: "champion"}
     assert rows(deployment, name) == list(range(PERSON + 1, 301))
     assert deployment.get("/v1/receipts/verify")["valid"]
@@ -42,24 +50,24 @@ def test_the_champion_is_the_same_to_the_last_bit_whoever_was_erased(deployment:
         known_by = deployment.champion(name)["sha256"]
         [part] = erase(deployment, person)["models"]
         assert part["method"] == "adapted"
-        assert "those of the data that is left" in part["words"]
+        assert "depend only on the examples that are left" in part["words"]
         files.add(deployment.champion(name)["sha256"])
         assert known_by not in files
     assert len(files) == 1
 
 
-def test_a_person_whom_nobody_knows_has_a_receipt_at_once(deployment: Deployment) -> None:
-    erasure = deployment.post("/v1/erasures", {"subject": "nobody at all"})
+def test_a_person_whom_nobody_knows_has_a_receipt_after_a_decision(deployment: Deployment) -> None:
+    waiting = deployment.post("/v1/erasures", {"subject": "nobody at all"})
+    assert (waiting["state"], waiting["models"]) == ("unmatched", [])
+    erasure = deployment.post(f"/v1/erasures/{waiting['id']}/approve", {})
     assert (erasure["state"], erasure["models"]) == ("completed", [])
     assert deployment.get(erasure["receipt"])["found"] == 0
 
 
-def test_predictions_and_downloads_of_a_version_that_knew_the_person_are_refused(deployment: Deployment) -> None:
+def test_a_version_trained_on_the_person_neither_predicts_nor_downloads(deployment: Deployment) -> None:
     name, person, x, _ = train_with_person(deployment)
     erase(deployment, person)
     with deployment.client() as client:
-        promoted = client.post(f"/v1/models/{name}/versions/1/promote")
-        assert (promoted.status_code, promoted.json()["code"]) == (409, "version_purged")
         predicted = client.post(f"/v1/models/{name}/predictions", json={"inputs": [x[50].tolist()], "version": 1})
         assert (predicted.status_code, predicted.json()["code"]) == (409, "version_purged")
         assert client.get(f"/v1/models/{name}/versions/1/weights").status_code == 404
@@ -110,7 +118,7 @@ def test_a_person_of_the_holdout_alone_leaves_the_weights_as_they_are(deployment
     assert len(rows(deployment, name)) == 250
 
 
-def test_a_second_request_joins_the_open_one_and_takes_in_what_came_since(deployment: Deployment) -> None:
+def test_a_second_request_joins_the_open_one_and_covers_examples_added_since(deployment: Deployment) -> None:
     name, person, x, y = train_with_person(deployment)
     with deployment.worker_held():
         first = ask(deployment, person)
@@ -141,7 +149,7 @@ def test_a_certificate_is_made_whatever_the_policy(deployment: Deployment, certi
     assert near(deployment, receipt["models"][0], x[PERSON:], y[PERSON:])
 
 
-def test_a_bound_that_cannot_be_met_means_a_retrain_and_the_receipt_says_so(deployment: Deployment) -> None:
+def test_a_model_whose_bound_cannot_be_met_is_retrained_and_the_receipt_states_it(deployment: Deployment) -> None:
     name, person, x, y = train_with_person(deployment, policy={"tolerance": {"relative_bound": 1e-300}})
     [part] = erase(deployment, person)["models"]
     assert (part["method"], part["words"]) == ("retrained", "retrained without this data")
@@ -153,12 +161,14 @@ def test_a_bound_that_cannot_be_met_means_a_retrain_and_the_receipt_says_so(depl
 def test_a_network_has_measured_figures_and_an_audit(deployment: Deployment) -> None:
     x, y = bent(800)
     y[:30] = 1 - y[:30]  # what the person says is against the rule: it can only be known by heart
-    name = deployment.new_model(training={"learning_rate": 0.01}, architecture=MLP)
+    adapt = {"erasure": {"retrain": False}}
+    name = deployment.new_model(training={"learning_rate": 0.01}, architecture=MLP, policy=adapt)
     deployment.add_examples(name, x[:30], y[:30], split="train", subject=f"person of {name}")
     deployment.add_examples(name, x[30:600], y[30:600], first=30, split="train")
     deployment.add_examples(name, x[600:], y[600:], first=600, split="holdout")
     deployment.adapted(name)
-    [part] = erase(deployment, f"person of {name}")["models"]
+    receipt = erase(deployment, f"person of {name}")
+    [part] = receipt["models"]
     assert part["method"] == "adapted"
     assert part["certificate"]["kind"] == "measured"
     assert "bound" not in str(part)
@@ -166,13 +176,63 @@ def test_a_network_has_measured_figures_and_an_audit(deployment: Deployment) -> 
     assert measured["removed"] == part["examples"]
     assert measured["removed_loss"] > 0
     assert measured["unseen_loss"] > 0
-    assert "measured, not proven" in part["words"]
-    assert "may hold traces" in part["words"]
+    assert part["words"].startswith("adapted")
+    assert "from weights that were trained on this data" in part["words"]
+    unproven = f"Model {name} is a network that was adapted from weights trained on this data: it is not proven"
+    assert unproven in receipt["statement"]
+    assert "Too few examples" not in receipt["statement"]
+    [stays] = part["versions"]["stay"]
+    assert stays["reason"] == "adapted without this data, from weights that were trained on it"
     assert 0 <= part["audit"]["after"] <= part["audit"]["before"] <= 1
     assert len(rows(deployment, name)) == 770
 
 
-def test_an_audit_tells_before_and_after_of_a_linear_model(deployment: Deployment) -> None:
+@pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
+def test_a_network_from_which_too_little_was_deleted_to_measure_says_so(deployment: Deployment) -> None:
+    x, y = bent(400)
+    name = deployment.new_model(
+        training={"learning_rate": 0.01}, architecture=MLP, policy={"erasure": {"retrain": False}}
+    )
+    deployment.add_examples(name, x[:5], y[:5], split="train", subject=f"person of {name}")
+    deployment.add_examples(name, x[5:300], y[5:300], first=5, split="train")
+    deployment.add_examples(name, x[300:], y[300:], first=300, split="holdout")
+    deployment.adapted(name)
+    receipt = erase(deployment, f"person of {name}")
+    [part] = receipt["models"]
+    if part["method"] == "adapted":
+        assert f"Too few examples were deleted to measure what is left in model {name}" in receipt["statement"]
+    else:  # no adaptation passed its audit
+        assert "network" not in receipt["statement"]
+    with deployment.client() as client:
+        page = client.get(f"/v1/erasures/{receipt['erasure']}/receipt", headers={"Accept": "text/html"}).text
+    assert unexplained(page) == set()
+
+
+@pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
+def test_the_receipt_of_a_kept_version_says_so_and_lists_its_copies(deployment: Deployment) -> None:
+    name, person, *_ = train_with_person(deployment, policy={"erasure": {"keep_superseded": "1h"}})
+    with deployment.client() as client:
+        client.get(f"/v1/models/{name}/versions/1/weights").raise_for_status()
+        receipt = erase(deployment, person)
+        [part] = receipt["models"]
+        kept = f"Versions trained on this data are kept, out of use, until {part['kept_until'][:10]}."
+        assert kept in receipt["statement"]
+        assert part["was_in_use"] is True
+        assert [(copy["what"], copy["version"]) for copy in part["copies"]] == [("weights_downloaded", 1)]
+        assert "MLflow does not record" not in " ".join(receipt["limits"])  # there is none
+        # the bundle has the version that was made without the person's data, which is a copy for later erasures
+        client.get(f"/v1/erasures/{receipt['erasure']}/bundle").raise_for_status()
+        page = client.get(f"/v1/erasures/{receipt['erasure']}/receipt", headers={"Accept": "text/html"}).text
+        assert unexplained(page) == set()
+        [entry] = client.get(f"/v1/audit?model={name}&action=bundle_downloaded").json()["items"]
+        assert entry["version"] == part["version"]
+        # deleting the model purges the kept version, which the register records
+        client.delete(f"/v1/models/{name}").raise_for_status()
+    trail = deployment.get(f"/v1/erasures/{receipt['erasure']}")["trail"]
+    assert [entry["action"] for entry in trail] == ["filed", "completed", "exported", "purged"]
+
+
+def test_an_audit_compares_a_linear_model_before_and_after(deployment: Deployment) -> None:
     name, (x, y) = deployment.new_model(), problem(400)
     person = f"person of {name}"
     deployment.add_examples(name, x[:40], 1 - y[:40], split="train", subject=person)

@@ -25,7 +25,7 @@ def code(deployment: Deployment, method: str, path: str, body: Any = None) -> tu
     return answer.status_code, answer.json().get("code") if answer.content else None
 
 
-def test_a_model_without_any_example_left_answers_nothing_and_can_be_trained_anew(deployment: Deployment) -> None:
+def test_a_model_without_examples_does_not_predict_and_can_be_trained_again(deployment: Deployment) -> None:
     name, (x, y) = deployment.new_model(), problem(50)
     deployment.add_examples(name, x, y, split="train", subject=f"all of {name}")
     deployment.adapted(name)
@@ -99,7 +99,7 @@ def test_all_of_the_memory_is_forgotten_at_once(deployment: Deployment) -> None:
     assert (version["kind"], version["certificate"]["relative"] <= 0.01) == ("adapted", True)
 
 
-def test_a_person_who_came_seconds_ago_is_forgotten(deployment: Deployment) -> None:
+def test_examples_added_seconds_before_the_request_are_erased(deployment: Deployment) -> None:
     name, (x, y) = deployment.new_model(), problem(220)
     deployment.add_examples(name, x[:200], y[:200], split="train")
     deployment.adapted(name)
@@ -110,7 +110,7 @@ def test_a_person_who_came_seconds_ago_is_forgotten(deployment: Deployment) -> N
     assert near(deployment, part, x[:200], y[:200])
 
 
-def test_a_person_who_came_before_the_first_training_is_forgotten_and_nothing_is_trained(
+def test_an_erasure_before_the_first_training_trains_nothing(
     deployment: Deployment,
 ) -> None:
     name, (x, y) = deployment.new_model(), problem(220)
@@ -145,7 +145,7 @@ def test_a_retrain_that_runs_meanwhile_does_not_bring_the_person_back(deployment
     assert np.linalg.norm(deployment.weights(name) - truth) <= 0.01 * np.linalg.norm(truth)
 
 
-def test_an_erasure_whose_adaptation_fails_says_why_and_can_be_tried_again(deployment: Deployment) -> None:
+def test_an_erasure_whose_adaptation_fails_has_a_reason_and_can_be_retried(deployment: Deployment) -> None:
     name = deployment.new_model(input={"kind": "vector", "dim": 1}, architecture={"kind": "linear", "degree": 10})
     x, y = curve(200)
     deployment.add_examples(name, x[:20], y[:20], split="train", subject=f"person of {name}")
@@ -181,7 +181,7 @@ def test_the_job_that_erases_cannot_be_cancelled(deployment: Deployment) -> None
     assert wait_for_end(deployment, id, 20)["state"] == "completed"
 
 
-def test_an_erasure_goes_on_when_its_adaptation_is_cancelled_and_asked_for_again(deployment: Deployment) -> None:
+def test_an_erasure_continues_when_its_adaptation_is_cancelled_and_requested_again(deployment: Deployment) -> None:
     name, person, *_ = train_with_person(deployment)
     with deployment.worker_held():
         adaptation = deployment.post(f"/v1/models/{name}/adaptations")["id"]
@@ -211,7 +211,7 @@ def test_a_model_that_is_deleted_meanwhile_has_forgotten_the_person(deployment: 
     assert near(deployment, parts[names[1]], x[10:], y[10:])
 
 
-def test_a_job_of_somebody_who_was_lost_is_taken_over(deployment: Deployment) -> None:
+def test_a_job_of_a_lost_worker_is_taken_over(deployment: Deployment) -> None:
     name, person, *_ = train_with_person(deployment)
     with deployment.worker_held():
         id = ask(deployment, person)
@@ -246,7 +246,7 @@ def test_a_person_removed_before_without_a_certificate_is_certified_to_be_forgot
     assert deployment.datasets_agree(name)
 
 
-def test_what_comes_about_the_person_meanwhile_is_forgotten_too(deployment: Deployment) -> None:
+def test_examples_of_the_person_added_meanwhile_are_forgotten(deployment: Deployment) -> None:
     name, person, x, y = train_with_person(deployment)
     other, (more, labels) = deployment.new_model(), problem(60)
     with deployment.worker_held():
@@ -261,7 +261,7 @@ def test_what_comes_about_the_person_meanwhile_is_forgotten_too(deployment: Depl
     assert len(rows(deployment, other)) == 55
 
 
-def test_a_version_that_knew_the_person_cannot_come_back_while_they_are_erased(deployment: Deployment) -> None:
+def test_a_version_trained_on_a_person_cannot_be_promoted_during_the_erasure(deployment: Deployment) -> None:
     name, person, *_ = train_with_person(deployment)
     with deployment.worker_held():
         id = ask(deployment, person)

@@ -45,7 +45,7 @@ def poison(deployment: Deployment, name: str, split: str) -> None:
     store(deployment, name, POISON, np.array([1]), 200, split)
 
 
-def test_a_job_that_cannot_succeed_says_why_and_the_champion_stays(deployment: Deployment, name: str) -> None:
+def test_a_job_that_cannot_succeed_has_a_reason_and_the_champion_stays(deployment: Deployment, name: str) -> None:
     before = deployment.champion(name)
     poison(deployment, name, split="train")
     job = deployment.adapted(name)
@@ -102,7 +102,7 @@ def test_a_first_training_that_fails_can_be_asked_for_again(deployment: Deployme
     assert deployment.adapted(name)["state"] == "succeeded"
 
 
-def test_a_model_whose_examples_are_all_removed_is_withdrawn_and_trained_anew(deployment: Deployment) -> None:
+def test_a_model_whose_examples_are_all_removed_is_withdrawn_and_can_be_trained_again(deployment: Deployment) -> None:
     name, (x, y) = deployment.new_model(policy={"promote": "manual"}), problem(50)
     deployment.add_examples(name, x, y, split="train")
     deployment.adapted(name)

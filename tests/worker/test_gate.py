@@ -8,9 +8,15 @@ import numpy as np
 import pytest
 
 from tests.worker.deployment import Deployment, Numbers, fitted
+from tests.worker.erasure_helpers import filled_rows
 
 DIM = 4
 RULE = np.array([1.5, -1.0, 0.5, 0.0])
+
+
+def subject(name: str, number: int) -> str:
+    """The person of an example. Nobody is in two models: an erasure would have to wait for all of them."""
+    return f"{name}-p{number}"
 
 
 class World:
@@ -33,7 +39,7 @@ class World:
         self.x, self.y = np.vstack([self.x, x]), np.concatenate([self.y, y])
         held_out = np.arange(n) % 5 == 0
         rows = [
-            {"id": f"e{first + i}", "subject": f"p{first + i}", "x": x[i].tolist(), "y": int(y[i]),
+            {"id": f"e{first + i}", "subject": subject(name, first + i), "x": x[i].tolist(), "y": int(y[i]),
              "split": "holdout" if held_out[i] else "train", **({"source": self.source} if self.source else {})}
             for i in range(n)
         ]  # fmt: skip
@@ -124,7 +130,11 @@ def test_accepting_puts_the_examples_back_and_promotes(deployment: Deployment, w
     assert predictions(deployment, name, world.x)["version"] == 2
     deployment.ended(decision["job"])
     assert is_near(deployment, name, world.fit(good + bad))
-    assert model(deployment, name)["counts"]["quarantined"] == 0
+    counts = model(deployment, name)["counts"]
+    assert (counts["quarantined"], counts["removed"], counts["train"]) == (0, 0, 1600)
+    promoted = deployment.get(f"/v1/models/{name}/promotions")["items"]
+    assert [found["by"] for found in promoted] == [found["by"] for found in promoted[:2]] + ["policy"]
+    assert "policy" not in [found["by"] for found in promoted[:-1]]  # a person accepted the version and its successor
     # the next batch is judged by what was accepted
     world.send(deployment, name, 200)
     assert deployment.version(name, deployment.adapted(name)["version"])["state"] == "champion"
@@ -141,6 +151,7 @@ def test_accepting_after_later_changes_adapts_the_champion(deployment: Deploymen
     champion = deployment.champion(name)
     assert champion["version"] == job["version"] == 4
     assert (champion["gate"]["passed"], champion["gate"]["action"]) == (False, "warn")
+    assert deployment.get(f"/v1/models/{name}/promotions")["items"][0]["by"] != "policy"
     assert is_near(deployment, name, world.fit(good + bad))
 
 
@@ -153,7 +164,8 @@ def test_discarding_removes_the_examples(deployment: Deployment, world: World) -
     assert counts == {"train": 800, "holdout": 200, "removed": 1000, "quarantined": 0, "unlabelled": 0}
     assert not deployment.get(f"/v1/models/{name}/examples?state=quarantined")["items"]
     assert is_near(deployment, name, world.fit(good))
-    # the same examples may be sent again, and are judged again
+    # nothing was trained on them, so they are deleted without waiting for another version
+    deployment.wait_until(lambda: len(filled_rows(deployment, name)) == len(good))
     assert len(bad) == 1000
 
 
@@ -204,7 +216,7 @@ def test_quarantined_examples_are_removed_by_id_and_by_subject(deployment: Deplo
     removal = deployment.post(f"/v1/models/{name}/removals", {"ids": ["e1000", "e1001", "nobody"]})
     assert (removal["removed"], removal["unknown"], removal["job"]) == (2, ["nobody"], None)
     assert deployment.get(f"/v1/models/{name}/removals/{removal['id']}")["unknown_count"] == 1
-    removal = deployment.post(f"/v1/models/{name}/removals", {"subjects": ["p1002", "p1"]})
+    removal = deployment.post(f"/v1/models/{name}/removals", {"subjects": [subject(name, 1002), subject(name, 1)]})
     assert (removal["removed"], removal["unknown"]) == (2, [])
     counts = model(deployment, name)["counts"]
     assert counts == {
@@ -268,6 +280,10 @@ def test_removals_and_requested_changes_are_never_rejected(deployment: Deploymen
     change = deployment.post(f"/v1/models/{name}/changes", {"regularizer": {"kind": "l2", "delta": 1e5}})
     deployment.ended(change["job"])
     assert deployment.champion(name)["version"] == 3
+    # what a person asked for is no reason to reject the batches that follow
+    world.send(deployment, name, 100)
+    deployment.adapted(name)
+    assert deployment.champion(name)["version"] == 4
 
 
 @pytest.mark.both_databases
@@ -275,7 +291,7 @@ def test_an_erasure_during_a_quarantine_changes_nothing_about_it(deployment: Dep
     name, good, bad = poisoned(deployment, world)
     erased = [good[1], bad[1]]
     for number in erased:
-        request = deployment.post("/v1/erasures", {"subject": f"p{number}"})
+        request = deployment.post("/v1/erasures", {"subject": subject(name, number)})
         deployment.wait_until(lambda at=request["id"]: deployment.get(f"/v1/erasures/{at}")["state"] == "completed")
     found = model(deployment, name)
     assert found["counts"]["quarantined"] == 999
@@ -322,6 +338,19 @@ def test_versions_that_cannot_be_judged_say_why(deployment: Deployment, world: W
     deployment.adapted(small)
     gate = deployment.champion(small)["gate"]
     assert (gate["passed"], gate["reason"], gate["rows"]) == (None, "too_few_rows", 0)
+
+
+def test_the_comparison_with_the_confirmed_version_does_not_end_as_the_ledger_grows(
+    deployment: Deployment, world: World
+) -> None:
+    """The sample has 100 of 2100 holdout examples, so hardly any of the first 100; more of them are drawn."""
+    name, _ = started(deployment, world, count=500, evaluation={"rows": 100})
+    for _ in range(2):
+        world.send(deployment, name, 5000)
+        deployment.adapted(name)
+    gate = deployment.champion(name)["gate"]
+    assert (gate["confirmed"]["version"], gate["confirmed"]["passed"]) == (1, True)
+    assert gate["confirmed"]["rows"] == 100
 
 
 def test_corrections_are_never_rejected_or_quarantined(deployment: Deployment, world: World) -> None:

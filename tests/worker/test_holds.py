@@ -80,7 +80,7 @@ def test_what_was_removed_meanwhile_is_forgotten_after_resume(deployment: Deploy
     assert deployment.datasets_agree(name)
 
 
-def test_an_erasure_from_a_held_model_is_carried_out_and_the_hold_says_so(deployment: Deployment) -> None:
+def test_an_erasure_runs_on_a_held_model_and_the_hold_mentions_it(deployment: Deployment) -> None:
     name, person, x, y = train_with_person(deployment)
     deployment.add_examples(name, X[:20], Y[:20], first=1000, **TRAIN)
     deployment.adapted(name)

@@ -11,7 +11,7 @@ from sqlalchemy import func, select
 from core.models import catalog
 from core.tables.jobs import Job, Outbox
 from core.tables.ledger import Example
-from core.versions.history import folder_of
+from core.versions.store import folder_of
 from tests.worker.deployment import Deployment, fitted, problem
 
 TRAIN = {"split": "train"}

@@ -33,7 +33,7 @@ def test_a_transport_creates_the_installed_channel() -> None:
     assert created.Channel is kombu_internals.Channel
 
 
-def test_a_channel_whose_connection_is_lost_reports_that_the_broker_is_gone() -> None:
+def test_a_channel_whose_connection_is_lost_reports_that_the_broker_is_down() -> None:
     channel = object.__new__(kombu_internals.Channel)
     channel.connection = SimpleNamespace(client=None)
     with pytest.raises(BrokerGone):

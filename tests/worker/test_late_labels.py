@@ -62,6 +62,10 @@ def test_a_challenger_predicts_the_same_examples(deployment: Deployment) -> None
     deployment.adapted(name)
     send(deployment, name, world, 300, "b")
     deployment.adapted(name)
+    with deployment.client() as client:
+        unknown = client.patch(f"/v1/models/{name}", json={"policy": {"challenger": 3}})
+    assert (unknown.status_code, unknown.json()["code"]) == (422, "policy_invalid")
+    assert "has no version 3" in unknown.json()["detail"]
     deployment.request("PATCH", f"/v1/models/{name}", json={"policy": {"challenger": 1}})
     x, y = world.rows(200)
     p = record(deployment, name, x, "p")

@@ -113,7 +113,7 @@ def test_numbers_with_outliers_are_fitted_by_hubers_loss_and_back(deployment: De
     assert version["spec"]["loss"] == loss
 
 
-def test_a_support_vector_machine_is_brought_along_and_adapted(deployment: Deployment) -> None:
+def test_a_support_vector_machine_is_imported_and_adapted(deployment: Deployment) -> None:
     name, (x, y) = f"brought-{uuid.uuid4().hex[:8]}", problem(300)
     model = LinearSVC(loss="squared_hinge", dual=False, C=0.5, tol=1e-10).fit(x.astype(float), y)
     policy = {"certify": "always", "retrain": {"every": None}}

@@ -12,7 +12,7 @@ from core.jobs.leases import JobCancelled
 from core.kprior import Cost, SolverError
 from core.kprior.certificate.audit import Audit
 from core.tables.versions import VersionKind
-from core.versions.history import VersionDraft
+from core.versions.drafts import VersionDraft
 from worker.versions import method_choice
 from worker.versions.method_choice import NetworkTrials, next_network
 from worker.versions.snapshot import Unadaptable
@@ -70,7 +70,7 @@ class Scripted:
 
 def chosen(monkeypatch: pytest.MonkeyPatch, scripted: Scripted) -> VersionDraft:
     monkeypatch.setattr(NetworkTrials, "of", lambda *_: scripted)
-    return next_network(SimpleNamespace(job_id="j"), None, None)  # type: ignore[arg-type]
+    return next_network(SimpleNamespace(job_id="j"), SimpleNamespace(erasing=False), None)  # type: ignore[arg-type]
 
 
 def test_the_adaptation_is_the_version_if_it_passes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +99,7 @@ def test_a_retrain_is_taken_if_both_fail(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [c["method"] for c in version.trials] == ["kprior", "warm", "retrain"]
 
 
-def test_what_cannot_be_computed_fails_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_method_that_cannot_be_computed_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     version = chosen(monkeypatch, Scripted({"kprior": SolverError("diverged"), "warm": PASSES}))
     assert version.method == "warm"
     assert "it could not be computed (SolverError)" in version.why
@@ -120,7 +120,7 @@ def test_a_job_that_is_cancelled_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     assert scripted.asked == ["kprior"]
 
 
-def test_what_nothing_can_be_built_on_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_cannot_be_adapted_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> NetworkTrials:
         raise Unadaptable("examples are purged")
 
@@ -129,7 +129,8 @@ def test_what_nothing_can_be_built_on_is_trained(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(method_choice, "find_units", lambda _: None)
     task = SimpleNamespace(job_id="j", progress_within=lambda *_: None)
     for erasing in (False, True):
-        snapshot = SimpleNamespace(erasing=erasing)
+        policy = SimpleNamespace(erasure=SimpleNamespace(retrains=lambda network: False))
+        snapshot = SimpleNamespace(erasing=erasing, policy=policy, spec={"architecture": {"kind": "linear"}})
         version = next_network(task, snapshot, None)  # type: ignore[arg-type]
         # why it must be a retrain would tell something of who is erased
         assert (version.method, version.why == "examples are purged") == ("retrain", not erasing)

@@ -69,7 +69,7 @@ def held(deployment: Deployment, name: str, kind: str) -> Iterator[dict[str, Any
         os.kill(process, signal.SIGCONT)
 
 
-def test_what_is_removed_while_a_retrain_runs_stays_removed(deployment: Deployment, name: str) -> None:
+def test_examples_removed_during_a_retrain_stay_removed(deployment: Deployment, name: str) -> None:
     with held(deployment, name, "retrains") as retrain:
         deployment.ended(deployment.remove(name, range(20, 40))["job"])
         assert deployment.champion(name)["position"] == N + 40
@@ -99,7 +99,7 @@ def test_a_rollback_while_a_retrain_runs_is_not_undone(deployment: Deployment) -
     assert deployment.get(f"/v1/models/{name}")["champion"] == 1
 
 
-def test_what_is_removed_while_the_first_training_runs_is_forgotten_after_it(deployment: Deployment) -> None:
+def test_examples_removed_during_the_first_training_are_forgotten_afterwards(deployment: Deployment) -> None:
     name = filled(deployment)
     with held(deployment, name, "adaptations") as training:
         following = deployment.remove(name, range(20))["job"]

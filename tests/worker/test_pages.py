@@ -81,7 +81,7 @@ def test_a_day_with_the_pages(chromium: Browser, deployment: Deployment, name: s
         page.locator("#versions").get_by_text("5 champion").wait_for(timeout=30_000)
         assert page.url == before
         page.get_by_role("link", name="Privacy").click()
-        page.get_by_text("Open requests").wait_for()
+        page.get_by_role("heading", name="Open requests").wait_for()
         keep(page, "page-privacy.png", tmp_path)
         page.get_by_role("link", name="Verify all").click()
         page.get_by_text("verified").wait_for()
@@ -97,7 +97,7 @@ def test_a_day_with_the_pages(chromium: Browser, deployment: Deployment, name: s
         assert troubles == []
 
 
-def test_everything_but_the_live_progress_goes_without_javascript(
+def test_everything_but_live_progress_works_without_javascript(
     chromium: Browser, deployment: Deployment, name: str
 ) -> None:
     with chromium.new_context(java_script_enabled=False) as context:

@@ -152,11 +152,12 @@ def test_without_a_holdout_a_comparison_is_made_on_a_sample_of_the_training_exam
     assert "accuracy" not in comparison
 
 
-def test_no_version_remembers_what_was_removed(deployment: Deployment) -> None:
+def test_no_memory_contains_removed_examples(deployment: Deployment) -> None:
     name = trained(deployment, memory={"fraction": 0.5})
     remembered = deployment.state(name).memory.key.tolist()[:40]
     deployment.ended(deployment.remove(name, [position - 1 for position in remembered])["job"])
     assert not set(remembered) & set(deployment.state(name).memory.key.tolist())
     added(deployment, name)
     assert not set(remembered) & set(deployment.state(name).memory.key.tolist())
-    assert deployment.champion(name)["memory"]["size"] == 180
+    # 130 of the 260 that are left, and some of the 100 new ones: at most half of all
+    assert 130 < deployment.champion(name)["memory"]["size"] <= 180

@@ -99,7 +99,7 @@ def test_after_a_rollback_the_next_adaptation_starts_from_there_and_misses_nothi
     assert deployment.datasets_agree(name)
 
 
-def test_after_a_rollback_resume_forgets_again_what_was_removed(deployment: Deployment) -> None:
+def test_resume_after_a_rollback_forgets_removed_examples_again(deployment: Deployment) -> None:
     name = trained(deployment)
     deployment.ended(deployment.remove(name, range(20))["job"])
     promote(deployment, name, 1)
@@ -159,7 +159,7 @@ def outside(deployment: Deployment, **policy: Any) -> str:
 
 
 @pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
-def test_a_retrain_after_a_training_says_why_it_stays_a_candidate(deployment: Deployment) -> None:
+def test_a_retrain_after_a_training_states_why_it_stays_a_candidate(deployment: Deployment) -> None:
     name = deployment.new_model()
     deployment.add_examples(name, X[:100], Y[:100])
     deployment.adapted(name)

@@ -27,7 +27,7 @@ def file_of(deployment: Deployment, name: str, version: int) -> str:
         return session.get_one(Version, (model.id, version)).file
 
 
-def test_a_version_that_knew_the_person_is_kept_as_long_as_the_policy_says(deployment: Deployment) -> None:
+def test_a_version_trained_on_an_erased_person_is_kept_as_long_as_the_policy_says(deployment: Deployment) -> None:
     name, person, *_ = train_with_person(deployment, policy={"erasure": {"keep_superseded": "3s"}})
     file = file_of(deployment, name, 1)
     receipt = erase(deployment, person)
@@ -37,16 +37,16 @@ def test_a_version_that_knew_the_person_is_kept_as_long_as_the_policy_says(deplo
     assert part["deleted"]["versions"] == 0
     assert part["deleted"]["examples"] == PERSON
     assert states(deployment, name)[1] == "superseded"
-    assert promoting(deployment, name, 1) == (409, "version_erased")
     deployment.wait_until(lambda: states(deployment, name)[1] == "purged", 20)
     assert now() >= until
     deployment.wait_until(lambda: not (deployment.folder / "home" / "artifacts" / file).exists(), 10)
-    assert promoting(deployment, name, 1) == (409, "version_purged")
     assert deployment.champion(name)["version"] == part["version"]
     deployment.settled(name)
     assert deployment.get("/v1/receipts/verify")["valid"]
     messages = {job["message"] for job in deployment.get(f"/v1/jobs?model={name}&kind=erase")["items"]}
     assert "Versions purged whose retention period had ended." in messages
+    trail = deployment.get(f"/v1/erasures/{receipt['erasure']}")["trail"]
+    assert [(entry["action"], entry["by"]) for entry in trail[1:]] == [("completed", "amend"), ("purged", "amend")]
 
 
 def test_a_second_erasure_does_not_lengthen_the_time_of_a_kept_version(deployment: Deployment) -> None:
@@ -142,7 +142,7 @@ def test_a_person_whose_examples_were_removed_and_deleted_is_still_purged_from_v
     assert near(deployment, receipt["models"][0], x[PERSON:], y[PERSON:])
 
 
-def test_a_version_that_knew_removed_people_can_be_promoted_and_left_again(deployment: Deployment) -> None:
+def test_a_version_trained_on_removed_examples_can_be_promoted_and_replaced(deployment: Deployment) -> None:
     name, person, x, y = train_with_person(deployment)
     deployment.ended(deployment.post(f"/v1/models/{name}/removals", {"subjects": [person]})["job"])
     deployment.wait_until(lambda: len(filled_rows(deployment, name)) == 280, 10)

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser
 from tests.browser import browser
 from tests.service.test_pages import press, visit
 from tests.worker.deployment import Deployment
-from tests.worker.test_gate import World, poisoned, started
+from tests.worker.test_gate import World, poisoned, started, subject
 from tests.worker.test_pages import PHONE, keep, sign_in
 
 pytestmark = pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
@@ -57,7 +57,7 @@ def test_discarding_works_without_javascript_and_a_deleted_comparison_is_mention
 ) -> None:
     name, good, bad = poisoned(deployment, World())
     for number in (good[1], bad[1]):  # the champion and the rejected version are purged
-        asked = deployment.post("/v1/erasures", {"subject": f"p{number}"})
+        asked = deployment.post("/v1/erasures", {"subject": subject(name, number)})
         deployment.wait_until(lambda at=asked["id"]: deployment.get(f"/v1/erasures/{at}")["state"] == "completed")
     with chromium.new_context(java_script_enabled=False) as context:
         page = sign_in(context, deployment, f"/models/{name}")

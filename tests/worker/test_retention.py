@@ -14,7 +14,7 @@ from tests.worker.deployment import Deployment, fitted, problem
 from tests.worker.erasure_helpers import filled_rows
 
 
-def test_what_is_too_old_is_removed_forgotten_and_deleted(deployment: Deployment) -> None:
+def test_expired_examples_are_removed_forgotten_and_deleted(deployment: Deployment) -> None:
     name, (x, y) = deployment.new_model(), problem(300)
     deployment.add_examples(name, x[:100], y[:100], split="train")
     deployment.add_examples(name, x[100:], y[100:], first=100, split="train")

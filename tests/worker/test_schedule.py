@@ -96,7 +96,7 @@ def test_a_tick_does_without_torch(deployment: Deployment) -> None:
     assert "failed" not in ticked.stdout + ticked.stderr
 
 
-def test_a_model_is_trained_when_it_has_enough_examples_and_nobody_asked(watched: Deployment) -> None:
+def test_a_model_is_trained_by_policy_once_it_has_enough_examples(watched: Deployment) -> None:
     name = watched.new_model(policy={"adapt": {"after_changes": 50, "every": "1s"}})
     add(watched, name, 0, 60)
     watched.wait_until(lambda: len(jobs(watched, name, "adapt")) > 0, 20)

@@ -170,7 +170,7 @@ def test_booleans_and_dates_come_with_a_change(deployment: Deployment) -> None:
 
 
 @pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
-def test_a_column_that_came_without_values_is_measured_once_there_are_some(deployment: Deployment) -> None:
+def test_the_unit_of_a_column_added_without_values_is_measured_with_the_first_ones(deployment: Deployment) -> None:
     name, (rows, y) = deployment.new_model(input=table(AGE, PLAN), policy={"certify": "always"}), people(400)
     send(deployment, name, rows[:300], y[:300].tolist())
     deployment.adapted(name)
@@ -265,6 +265,54 @@ def test_a_column_that_is_dropped_and_restored_before_a_job_costs_nothing(deploy
     truth = fitted(encoded(deployment, name, lacking, [AGE, PLAN]), y, DELTA)
     assert np.linalg.norm(deployment.weights(name) - truth) <= version["certificate"]["bound"] + 1e-5
     assert deployment.datasets_agree(name)
+
+
+@pytest.mark.both_databases
+def test_adding_an_unseen_value_recovers_its_history(deployment: Deployment) -> None:
+    open_plan = {**PLAN, "other": True}
+    policy = {"certify": "always", "holdout": 0}
+    name, (rows, y) = deployment.new_model(input=table(AGE, open_plan), policy=policy), people(400)
+    for i, row in enumerate(rows):
+        row["plan"] = ("trial", "gold", row["plan"], row["plan"])[i % 4]
+    person = f"person of {name}"
+    send(deployment, name, rows[:20], y[:20].tolist(), subject=person)
+    send(deployment, name, rows[20:300], y[20:300].tolist(), first=20)
+    recorded = {"inputs": rows[300:350], "ids": [f"e{i}" for i in range(300, 350)], "record": True}
+    deployment.adapted(name)
+    deployment.post(f"/v1/models/{name}/predictions", recorded)
+
+    def is_fitted(first: int, last: int, *values: str) -> bool:
+        """Whether the champion is scikit-learn's fit with an indicator for each value, for `other` and for null."""
+        numbers = encoded(deployment, name, rows[first:last], [AGE])
+        plans = [row["plan"] for row in rows[first:last]]
+        flags = [[*(plan == value for value in values), plan not in values, False] for plan in plans]
+        truth = fitted(np.hstack([numbers, flags]), y[first:last], DELTA)
+        certificate = deployment.champion(name)["certificate"]
+        assert certificate["relative"] <= 0.01
+        return bool(np.linalg.norm(deployment.weights(name) - truth) <= certificate["bound"] + 1e-5)
+
+    def change(column: Row) -> str:
+        deployment.post(f"/v1/models/{name}/changes", {"input": table(AGE, column)})
+        deployment.settled(name)
+        return str(deployment.champion(name)["method"])
+
+    assert is_fitted(0, 300, *PLANS)
+    assert change({**open_plan, "values": [*PLANS, "never sent"]}) == "kprior"  # nothing to recover
+    merged = {**open_plan, "values": ["trial", *PLANS], "merge": {"never sent": "free"}}
+    assert change(merged) == "retrain"  # the sums of the version before count the value as unseen
+    assert is_fitted(0, 300, "trial", *PLANS)
+    assert deployment.datasets_agree(name)
+    labels = [{"id": f"e{i}", "y": int(y[i])} for i in range(300, 350)]
+    deployment.post(f"/v1/models/{name}/labels", {"labels": labels})
+    send(deployment, name, rows[350:], y[350:].tolist(), first=350)
+    deployment.adapted(name)
+    assert deployment.champion(name)["method"] == "kprior"
+    assert is_fitted(0, 400, "trial", *PLANS)
+    drift = {column["name"]: column for column in deployment.get(f"/v1/models/{name}/drift")["columns"]}
+    assert drift["plan"]["unseen"] == pytest.approx(0.25, abs=0.05)  # gold
+    [part] = erase(deployment, person)["models"]
+    assert part["certificate"]["bound"] is not None
+    assert is_fitted(20, 400, "trial", *PLANS)
 
 
 def test_a_person_from_before_the_change_is_erased(deployment: Deployment) -> None:

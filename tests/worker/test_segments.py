@@ -69,6 +69,38 @@ def test_a_segment_needs_enough_rows(deployment: Deployment) -> None:
     assert [segment["value"] for segment in deployment.champion(name)["gate"]["segments"]] == ["DE"]
 
 
+def test_quality_and_drift_name_the_worst_segment(deployment: Deployment) -> None:
+    """Labels of one country are flipped and its incomes trebled, in two batches that make up one day."""
+    rng = np.random.default_rng(2)
+    policy = {"segments": ["country"], "gate": {"action": "warn"}}
+    name = deployment.new_model(input={"kind": "table", "columns": COLUMNS}, policy=policy)
+    deployment.post(f"/v1/models/{name}/examples", {"examples": batch(rng, 0, 7500)})
+    deployment.adapted(name)
+    for first in (7500, 8100):
+        rows = batch(rng, first, 500) + batch(rng, first + 500, 100, only="AT")
+        for row in rows:
+            row["time"] = f"2026-03-02T{first // 400}:00:00Z"
+            row["x"]["income"] *= 3 if row["x"]["country"] == "AT" else 1
+        deployment.post(f"/v1/models/{name}/examples", {"examples": rows})
+        deployment.adapted(name)
+    (day,) = deployment.get(f"/v1/models/{name}/quality?window=day")["items"]
+    worst, *others = day["segments"]
+    assert (worst["column"], worst["value"]) == ("country", "AT")
+    assert {segment["value"] for segment in others} == {"CH", "DE"}
+    assert worst["rows"] + sum(segment["rows"] for segment in others) == day["rows"] == 1200
+    total = sum(segment["rows"] * segment["champion"]["loss"] for segment in day["segments"]) / day["rows"]
+    assert total == pytest.approx(day["champion"]["loss"])
+    assert worst["champion"]["loss"] > 2 * max(segment["champion"]["loss"] for segment in others)
+
+    drift = deployment.get(f"/v1/models/{name}/drift")
+    first_segment, *rest = drift["segments"]
+    assert (first_segment["value"], first_segment["drifted"], first_segment["worst"]) == ("AT", True, "income")
+    assert [(s["value"], s["drifted"]) for s in rest] == [("DE", False)]  # CH has too few rows
+    with deployment.client() as client:
+        client.post("/sign-in", data={"key": deployment.admin_key})
+        assert "country = AT" in client.get(f"/models/{name}/drift").text
+
+
 def test_segments_are_categories_or_booleans(deployment: Deployment) -> None:
     name = deployment.new_model(input={"kind": "table", "columns": COLUMNS})
     with deployment.client() as client:

@@ -90,7 +90,7 @@ def test_a_table_with_unseen_categories_and_missing_values_is_adapted_within_its
     assert deployment.datasets_agree(name)
 
 
-def test_the_units_of_columns_know_nothing_of_an_erased_outlier(deployment: Deployment) -> None:
+def test_the_units_of_columns_do_not_depend_on_an_erased_outlier(deployment: Deployment) -> None:
     name, (rows, y) = deployment.new_model(input={"kind": "table", "columns": COLUMNS}), people(300)
     sent = [{"id": f"e{i}", "x": rows[i], "y": int(y[i]), "split": "train"} for i in range(300)]
     rich = {"id": "rich", "subject": f"rich of {name}", "x": {**rows[0], "income": 1e9}, "y": 1, "split": "train"}
@@ -98,7 +98,7 @@ def test_the_units_of_columns_know_nothing_of_an_erased_outlier(deployment: Depl
     deployment.adapted(name)
     before = deployment.state(name).predictor.encoder.scale.tolist()
     [part] = erase(deployment, f"rich of {name}")["models"]
-    assert (part["method"], part["words"]) == ("retrained", "retrained without this data")
+    assert part["method"] == "adapted"
     after = deployment.state(name).predictor.encoder.scale.tolist()
     assert after[1] < before[1] / 100
     model = LogisticRegression(C=1 / DELTA, solver="newton-cholesky", tol=1e-10).fit(encoded(rows, rows), y)

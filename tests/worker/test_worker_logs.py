@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import numpy as np
 import pytest
 
+from tests.endurance.fleet import children
 from tests.worker.deployment import Deployment, problem
 from tests.worker.test_failures import POISON, store
 
@@ -50,10 +54,13 @@ def test_no_log_holds_values_ids_or_subjects(deployment: Deployment) -> None:
             assert telltale not in text, f"{telltale} in {log.name}"
 
 
-def test_the_log_of_a_worker_is_json_from_its_first_job_on(deployment: Deployment) -> None:
+def test_the_log_of_a_worker_is_json_from_its_first_job_on_even_if_a_child_is_killed(deployment: Deployment) -> None:
     name = deployment.new_model()
     deployment.add_examples(name, *problem(100))
     deployment.adapted(name)
+    [child, *_] = children(deployment.workers[0].pid)
+    os.kill(child, signal.SIGKILL)
+    deployment.wait_until(lambda: any(str(child) in str(line["event"]) for line in deployment.log_lines("worker")))
     lines = (deployment.folder / "worker.log").read_text().splitlines()
     started = next(i for i, line in enumerate(lines) if "job_started" in line)
-    assert all(line.startswith("{") for line in lines[started:])
+    assert [line for line in lines[started:] if not line.startswith("{")] == []

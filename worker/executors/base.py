@@ -1,6 +1,6 @@
 """The interface for long computations of jobs: summing a pass, and training a network.
 
-`worker.reading` uses the first and `worker.versions.builder` the second; neither knows where it is computed.
+`worker.example_reading` uses the first and `worker.versions.builder` the second; neither knows where it is computed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from core.kprior.passes.accumulator import A, Accumulator, add_shards
 from core.kprior.solvers import Solve, solve
 
 if TYPE_CHECKING:
-    from worker.reading import Reading
+    from worker.example_reading import Reading
     from worker.versions.snapshot import ModelSnapshot
 
 

@@ -26,11 +26,11 @@ from core.kprior.objective.objective import Objective
 from core.kprior.solvers import Progress, Solution, Watch
 from core.kprior.solvers.adam import adam
 from core.kprior.solvers.checkpoint import Checkpoint, Checkpoints
-from worker.executors.member import Member, describe_training
-from worker.executors.shard import sign
+from worker.executors.pass_shard import sign
+from worker.executors.training_member import Member, describe_training
 
 if TYPE_CHECKING:
-    from worker.executors.on_ray import OnRay
+    from worker.executors.ray_executor import OnRay
     from worker.versions.snapshot import ModelSnapshot
 
 log = structlog.get_logger("worker")
@@ -86,7 +86,7 @@ class RayTraining:
 
     def solve_by_members(self, snapshot: ModelSnapshot, cost: Cost) -> Solution:
         executor, world = self.executor, self.executor.members()
-        where = snapshot.model_id, snapshot.spec, snapshot.at
+        where = snapshot.model_id, snapshot.spec, snapshot.at, snapshot.removals_position
         signature = sign(executor.settings, executor.database, executor.training_device())
         request = ray.put(describe_training(where, signature, self.objective, self.start, self.training))
         with self.place_members(world) as (members, host):

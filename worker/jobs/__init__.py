@@ -3,12 +3,14 @@
 from collections.abc import Callable
 
 from core.tables.jobs import JobKind
-from worker.attempt import JobAttempt
-from worker.jobs import adapt, erase, retrain
+from worker.job_attempt import JobAttempt
+from worker.jobs import adapt, analyse, erase, rebuild, retrain
 
 HANDLERS: dict[JobKind, Callable[[JobAttempt], None]] = {
     JobKind.ADAPT: adapt.adapt,
     JobKind.RETRAIN: retrain.retrain,
     JobKind.ERASE: erase.erase,
+    JobKind.REBUILD: rebuild.rebuild,
+    JobKind.ANALYSE: analyse.analyse,
 }
 """The function that does the work of each kind of job."""

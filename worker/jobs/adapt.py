@@ -8,16 +8,17 @@ from core.errors import Conflict
 from core.jobs import leases
 from core.jobs.leases import JobLost
 from core.lifecycle.withdrawal import withdraw
+from core.promotion.decision import Requester, request_promotion, set_tip
 from core.tables.jobs import JobState
 from core.tables.models import Model
 from core.tables.versions import Version, VersionKind
 from core.tracking.formats import describe_span
-from core.versions import imports
-from core.versions.history import VersionDraft
-from core.versions.promotion import Requester, request_promotion, set_tip
+from core.versions import imported_weights
+from core.versions.drafts import VersionDraft
 from core.versions.queries import find_version, newest_number
-from worker.attempt import JobAttempt, Outdated
-from worker.versions.gate import judge_draft
+from worker.job_attempt import JobAttempt, Outdated
+from worker.versions.draft_gate import judge_draft
+from worker.versions.encoding import encode_snapshot
 from worker.versions.method_choice import next_version
 from worker.versions.recording import record_version
 from worker.versions.rejection import record_rejection, warn_about
@@ -34,6 +35,7 @@ def adapt(attempt: JobAttempt) -> None:
                 raise JobLost
             snapshot = ModelSnapshot.of(attempt.context, session, model, model.head)
             ever_trained = newest_number(session, model.id) > 0
+        snapshot = encode_snapshot(attempt, snapshot)
         if snapshot.tip is not None and snapshot.is_covered and not snapshot.unproven:
             if conclude_at_head(attempt, snapshot.tip.number):
                 return
@@ -92,12 +94,24 @@ def settle(
         raise Outdated
     set_tip(model, version)
     scored.record(session, model, version.job_id)
-    imports.drop(session, model.id)
-    decision = request_promotion(session, model, version, Requester.POLICY)
-    if snapshot.tip is not None and snapshot.tip.position < model.accepted_position <= draft.position:
+    imported_weights.drop(session, model.id)
+    accepted = snapshot.tip is not None and snapshot.tip.position < model.accepted_position <= draft.position
+    if accepted and model.held_at is None:
+        decision = request_promotion(session, model, version, Requester.PERSON, model.accepted_by)
+    else:
+        decision = request_promotion(session, model, version, Requester.POLICY)
+    if accepted or (decision.promoted and is_wanted_deterioration(snapshot, draft)):
         model.confirmed = version.number
     warn_about(session, model, version)
     return f"{describe_draft(version, draft)}; {decision.reason}."
+
+
+def is_wanted_deterioration(snapshot: ModelSnapshot, draft: VersionDraft) -> bool:
+    """Whether a removal or a requested change made the model worse. Later versions are then compared with this one:
+    otherwise they would be rejected for it."""
+    gate = draft.gate
+    warned = gate is not None and gate["passed"] is False and gate["action"] == "warn"
+    return warned and snapshot.policy.gate.action == "reject"
 
 
 def describe_draft(version: Version, draft: VersionDraft) -> str:

@@ -8,29 +8,41 @@ from dataclasses import replace
 
 from sqlalchemy.orm import Session
 
-from core.erasure import queries, receipts, report, requests, states
-from core.erasure.purge import delete_examples, delete_pending, find_traces, purge_versions, vacuum_database
+from core.analyses.records import delete_analyses
+from core.erasure import fitted_encoders, queries, receipt_content, receipts, requests, state_changes
+from core.erasure.copies import find_copies
+from core.erasure.identifiers import subjects_of
+from core.erasure.purge import (
+    delete_examples,
+    delete_pending,
+    find_traces,
+    purge_versions,
+    record_purges,
+    vacuum_database,
+)
 from core.erasure.queries import verified_parts
+from core.erasure.receipt_content import Deleted
 from core.erasure.receipt_text import CACHES, Trace, count_of
-from core.erasure.report import Deleted
 from core.errors import Conflict, Unavailable
 from core.jobs import leases, queue
 from core.kprior import State
 from core.lifecycle.removed_examples import purge_removed
 from core.lifecycle.withdrawal import withdraw
-from core.models.policy import policy_of
+from core.metadata import was_restored
+from core.models.training_options import retrains_on_erasure
+from core.register import journal_files
 from core.tables.erasures import Erasure, ErasureState, Part
 from core.tables.jobs import JobKind, JobState
 from core.tables.models import Model
-from core.tables.versions import Version, VersionKind
-from core.vacuum import mark_vacuum_due, vacuum_if_due
-from core.versions import history, orphans
+from core.tables.versions import VersionKind
+from core.vacuum import mark_vacuum_due
+from core.versions import orphan_files
 from core.versions.erased_examples import has_forgotten, made_after_request, open_parts
-from core.versions.orphans import find_strays, sweep
-from core.versions.purging import purge_version, versions_due_for_purge
+from core.versions.orphan_files import count_unused, find_strays, sweep
+from core.versions.purging import may_be_in_mlflow, purge_version, versions_due_for_purge
 from core.versions.queries import champion_of, comparison_of, purged_versions, tip_of
-from core.versions.store import Store
-from worker.attempt import JobAttempt
+from core.versions.store import Store, folder_of
+from worker.job_attempt import JobAttempt
 from worker.jobs.erasure_verification import verify
 from worker.jobs.nested_job import run_nested
 
@@ -49,13 +61,14 @@ def erase(attempt: JobAttempt) -> None:
 def advance(attempt: JobAttempt, state: ErasureState) -> None:
     """Move the model's erasures to a state."""
     with attempt.write() as (session, _job, model):
-        states.advance(session, model.id, state)
+        state_changes.advance(session, model.id, state)
 
 
 def forget(attempt: JobAttempt) -> None:
     """Adapt the model to its head in a nested job, or withdraw it if no training examples are left."""
     attempt.progress(0.05, "Adapting the model")
     with attempt.write() as (session, _job, model):
+        fitted_encoders.require_replaced(session, model, open_parts(session, model.id))
         if not is_behind(session, model):
             return
         if model.train_count == 0:
@@ -70,7 +83,7 @@ def retrain(attempt: JobAttempt) -> None:
     """Compare the adapted version with a full retrain, in a nested job, if the policy asks for it."""
     with attempt.write() as (session, _job, model):
         tip = tip_of(session, model)
-        wanted = policy_of(model).erasure.retrain and open_parts(session, model.id)
+        wanted = retrains_on_erasure(model) and open_parts(session, model.id)
         if not wanted or tip is None or tip.kind is VersionKind.TRAINED or comparison_of(session, tip):
             return
         job_id = queue.enqueue(session, model, JobKind.RETRAIN, attempt.request_id).id
@@ -92,31 +105,39 @@ def purge(attempt: JobAttempt, verified: set[str]) -> list[str]:
     """
     attempt.progress(0.7, "Deleting data")
     with attempt.write() as (session, _job, model):
-        for part, erasure in still_verified(session, model, verified):
+        parts = still_verified(session, model, verified)
+        analyses = delete_analyses(session, model.id) if parts else 0  # their results depend on all examples
+        for part, erasure in parts:
             purge_versions(session, model, part)
-            noted = report.read(part)
+            noted = receipt_content.read(part)
             so_far = noted.deleted or Deleted()  # if the step is repeated, only the rest is counted
             count = (so_far.examples or 0) + delete_examples(session, model, part.positions)
-            count += delete_pending(session, model, erasure.subject)
-            report.write(part, replace(noted, deleted=replace(so_far, examples=count)))
+            count += delete_pending(session, model, subjects_of(session, erasure))
+            results = (so_far.analyses or 0) + analyses
+            receipt_content.write(part, replace(noted, deleted=replace(so_far, examples=count, analyses=results)))
         outlived = versions_due_for_purge(session, model.id)
+        record_purges(session, outlived)
         for version in outlived:
             purge_version(session, version)
         done = ["Versions purged whose retention period had ended."] if outlived else []
         done += ["Removed and replaced examples deleted."] if purge_removed(session, model) else []
-        lost = find_strays(session, attempt.context.store, history.folder_of(model.id))
+        lost = find_strays(session, attempt.context.store, folder_of(model.id))
+        # a version that the database lost in a restore may be in MLflow although its file is deleted already
+        restored = bool(parts) and was_restored(session)
     sweep(attempt.context.database, attempt.context.store)
-    files = forget_in_mlflow(attempt, bool(lost))
+    journal_files.write(attempt.context.database, attempt.context.store)
+    journal_files.delete_unfinished(attempt.context.database, attempt.context.store)
+    files = forget_in_mlflow(attempt, bool(lost) or restored)
     with attempt.write() as (session, _job, model):
-        still = set(find_strays(session, attempt.context.store, history.folder_of(model.id))) if lost else set()
+        still = set(find_strays(session, attempt.context.store, folder_of(model.id))) if lost else set()
         for name in still.intersection(lost):  # after MLflow: the files identify what to delete there
-            orphans.mark_orphan(session, name)
+            orphan_files.mark_orphan(session, name)
         for part, _ in still_verified(session, model, verified):
-            noted = report.read(part)
+            noted = receipt_content.read(part)
             so_far = noted.deleted or Deleted()
             purged, count = queries.count_purged(session, part), (so_far.files or 0) + files
             deleted = replace(so_far, files=count, versions=purged)
-            report.write(part, replace(noted, deleted=deleted, versions=queries.version_fates(session, part)))
+            receipt_content.write(part, replace(noted, deleted=deleted, versions=queries.version_fates(session, part)))
     if lost:
         sweep(attempt.context.database, attempt.context.store)
     return done
@@ -127,14 +148,6 @@ def still_verified(session: Session, model: Model, verified: set[str]) -> list[t
     return [(part, erasure) for part, erasure in verified_parts(session, model) if erasure.id in verified]
 
 
-def may_be_in_mlflow(version: Version) -> bool:
-    """Whether MLflow may have data of a purged version.
-
-    A publisher that was killed may have uploaded a version without recording it.
-    """
-    return version.mlflow is None or bool(version.mlflow.get("version") or version.mlflow_folder)
-
-
 def forget_in_mlflow(attempt: JobAttempt, lost: bool) -> int:
     """Delete the weights of purged versions in MLflow; returns the number of files. Raises Unavailable if it is down.
 
@@ -143,6 +156,7 @@ def forget_in_mlflow(attempt: JobAttempt, lost: bool) -> int:
     with attempt.context.database.read() as session:
         numbers = [v.number for v in purged_versions(session, attempt.model_id) if may_be_in_mlflow(v)]
         model = session.get(Model, attempt.model_id)
+        champion = None if model is None else champion_of(session, model)
     if model is None or (not numbers and not lost):
         return 0
     attempt.progress(0.8, "Deleting data in MLflow")
@@ -150,15 +164,19 @@ def forget_in_mlflow(attempt: JobAttempt, lost: bool) -> int:
     from core.tracking.purging import purge as purge_in_mlflow  # takes seconds to import
 
     url = attempt.context.settings.mlflow_url
-    if url:  # publish the version that replaces them first, so that there always is a champion to load
-        publish(attempt.context.database, attempt.context.store, url, attempt.owner, model=model.name)
+    if url and champion is not None and champion.job_id:
+        # only the version that replaces them, so that there is a champion to load: the receipt waits for nothing else
+        publish(attempt.context.database, attempt.context.store, url, attempt.owner, job=champion.job_id)
     return purge_in_mlflow(attempt.context.database, url, attempt.owner, attempt.model_id, numbers, lost)["files"]
 
 
 def champion_memory(session: Session, store: Store, model: Model) -> set[int]:
-    """Positions of the examples in the champion's memory."""
+    """Positions of the examples in the champion's memory.
+
+    None if its file does not exist: it was deleted after the backup that the database was restored from.
+    """
     champion = champion_of(session, model)
-    if champion is None:
+    if champion is None or not store.exists(champion.file):
         return set()
     return set(State.from_bytes(store.get(champion.file, champion.sha256)).memory.key.tolist())
 
@@ -173,27 +191,30 @@ def complete(attempt: JobAttempt, verified: set[str], done: list[str]) -> None:
         verified = verified - requests.include_new_examples(session, erasures)
     cleanup = vacuum_database(database)
     with attempt.write() as (session, job, model):
-        receipts.require_all(session, store)
         count, remembered = 0, champion_memory(session, store, model)
-        lost = len(find_strays(session, store, history.folder_of(model.id)))
+        # a job that began before the request may have stored weights that it will not be allowed to record
+        unused = count_unused(session, store, folder_of(model.id))
         for part, erasure in still_verified(session, model, verified):
-            found = find_traces(session, store, part, erasure.subject, remembered, lost)
+            found = find_traces(session, store, part, subjects_of(session, erasure), remembered, unused)
             until = queries.last_purge_date(session, part)
             if attempt.context.settings.mlflow_url:
                 # `forget_in_mlflow` raised if there was any; versions that are kept also stay in MLflow
                 found[(Trace.MLFLOW_PURGED if until else Trace.MLFLOW).value] = 0
             if left := [what for what, n in found.items() if n]:
                 raise Unavailable("not_gone_yet", f"Some data is not deleted yet: {', '.join(left)}.")
-            noted = replace(report.read(part), checked=found, database=cleanup, caches=CACHES, kept_until=until)
-            report.write(part, noted)
-            states.complete_part(session, part, erasure)
+            if journal_files.may_have_contents(session, model.id, part.removal_position):
+                raise Unavailable("not_gone_yet", "Some data is not deleted yet: contents of corrected examples.")
+            noted = replace(
+                receipt_content.read(part), checked=found, database=cleanup, caches=CACHES, kept_until=until
+            )
+            receipt_content.write(part, replace(noted, copies=find_copies(session, model, part)))
+            state_changes.complete_part(session, part, erasure)
             count += 1
         if open_parts(session, model.id):
             queue.enqueue(session, model, job.kind, attempt.request_id)
         if count:
-            mark_vacuum_due(session)
+            mark_vacuum_due(session)  # until now, the row of the erasure contained the hash of the person
         job.version = model.champion
         completed = [f"{count_of(count, 'erasure')} completed."] if count else []
         leases.end(job, JobState.SUCCEEDED, " ".join(completed + done) or "There was nothing to delete.")
-    vacuum_if_due(database)  # until now, the row of the erasure contained the hash of the person
-    receipts.file_missing(database, store)
+    receipts.write_files(database, store)

@@ -4,7 +4,7 @@ from core import clock
 from core.jobs.queries import abandoned_jobs
 from core.tables.documents import JobError
 from core.tables.jobs import ENDED, Job, JobState
-from worker.attempt import JobAttempt
+from worker.job_attempt import JobAttempt
 
 POLL_SECONDS = 0.5
 """Interval between checks of a job that another worker runs."""

@@ -10,30 +10,31 @@ from core.jobs.leases import JobLost
 from core.jobs.queries import last_job
 from core.kprior import State
 from core.models.policy import Policy, policy_of
-from core.quality.comparison import compare, weight_distance
+from core.promotion.decision import Requester, request_promotion, set_tip
 from core.quality.scored_rows import MetricOptions
+from core.quality.version_comparison import MIN_STANDARD_ERRORS, compare, weight_distance
 from core.tables.documents import ComparisonDocument
 from core.tables.jobs import Job, JobKind, JobState
 from core.tables.models import Model
 from core.tables.versions import Comparison, Version, VersionKind, VersionState
 from core.tables.webhooks import WebhookEvent
 from core.tracking.formats import describe_span
-from core.versions import history
+from core.versions import drafts
+from core.versions.drafts import VersionDraft
 from core.versions.erased_examples import position_has_erased_examples
-from core.versions.history import VersionDraft
 from core.versions.privacy_rounding import SIDES
-from core.versions.promotion import Requester, request_promotion, set_tip
 from core.versions.queries import tip_of
 from core.webhooks.events import emit
-from worker.attempt import JobAttempt, Outdated
+from worker.job_attempt import JobAttempt, Outdated
 from worker.jobs.nested_job import run_nested
 from worker.versions.builder import train_draft
-from worker.versions.gate import judge_draft
+from worker.versions.column_units import find_units
+from worker.versions.draft_gate import judge_draft
+from worker.versions.encoding import encode_snapshot
 from worker.versions.recording import record_version
 from worker.versions.rejection import report_failure
 from worker.versions.snapshot import ModelSnapshot
 from worker.versions.test_then_train import NewExamplesScored, score_new_examples
-from worker.versions.units import find_units
 
 KEPT_FOR_COMPARISON = "the retrained version is kept for comparison"
 """The outcome if the adapted version is close enough to the retrained one."""
@@ -61,6 +62,7 @@ def retrain_at_head(attempt: JobAttempt) -> None:
         if position_has_erased_examples(session, model.id, at):
             at = model.head
         snapshot = ModelSnapshot.of(attempt.context, session, model, at)
+    snapshot = encode_snapshot(attempt, snapshot)
     if snapshot.count == 0:
         raise Conflict("nothing_to_train_on", "The model has no training examples. Add examples first.")
     scored = score_new_examples(snapshot)
@@ -110,7 +112,7 @@ def compare_with(snapshot: ModelSnapshot, adapted: Version, current: State, draf
         "disagreement": pair.disagreement,
         "disagreement_se": pair.errors.get("disagreement"),
         "weight_distance": weight_distance(current, draft.state),
-        "cost": {"adapted": adapted.cost, "retrained": history.cost_json(draft.cost)},
+        "cost": {"adapted": adapted.cost, "retrained": drafts.cost_json(draft.cost)},
         "speedup": draft.cost.seconds / max(adapted.cost["seconds"], 1e-9),
         "retrain_is_worse": None if worse is None else describe_worse(worse, ours, theirs, pair.errors),
     }
@@ -134,9 +136,22 @@ def is_within_tolerance(policy: Policy, draft: VersionDraft, adapted: Version, f
     """Whether the adapted version is as close to the retrained one as the policy requires."""
     if draft.dataset_digest != adapted.dataset_digest:
         return False  # it was trained on other data than the ledger contains
+    if draft.state.spec["architecture"]["kind"] == "trees":
+        return is_as_good(policy, figures)
     apart, distance = figures["disagreement"], figures["weight_distance"]
     near = distance is None or distance <= policy.tolerance.relative_bound * float(draft.state.w.norm())
     return near and (apart is None or apart <= policy.tolerance.disagreement)
+
+
+def is_as_good(policy: Policy, figures: ComparisonDocument) -> bool:
+    """Whether the holdout loss of adapted trees is not worse than that of newly boosted ones, beyond chance and the
+    tolerance: two boosters differ in many predictions, however good they are."""
+    loss = figures.get("loss")
+    if loss is None:
+        return False  # without a holdout, nothing speaks for splits that were learnt from fewer examples
+    worse = loss["adapted"] - loss["retrained"]
+    by_chance = MIN_STANDARD_ERRORS * loss.get("difference_se", 0.0)
+    return worse <= max(by_chance, policy.tolerance.disagreement * abs(loss["retrained"]))
 
 
 def settle(

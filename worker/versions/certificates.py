@@ -5,18 +5,21 @@ from typing import Any
 
 from core.kprior import Certificate, Cost, Result, State, refine_for_erasure
 from core.kprior.certificate.certificate import RemovalPromise
-from core.kprior.certificate.refinement import Refinement, Reuse
+from core.kprior.certificate.refinement import Refinement
+from core.kprior.certificate.result import Reuse
 from core.kprior.curvature import is_wide
-from worker.attempt import JobAttempt
-from worker.reading import Reading
+from core.kprior.model.spec import frozen_encoder
+from worker.example_reading import KeptShards, Reading
+from worker.job_attempt import JobAttempt
 from worker.versions.snapshot import ModelSnapshot, Unadaptable
 
 MAX_ROUNDS = 5
 """Maximum number of passes over the data for refinement; beyond that, a retrain (about eight) is cheaper."""
 MIN_REMOVED_FOR_AUDIT = 10
 REMOVED_FIGURES = (
-    *("removed_loss", "membership_auc", "auc_error", "forgotten_label_rate"),
+    *("removed_loss", "capped_loss", "membership_auc", "auc_error", "forgotten_label_rate"),
     *("expected_loss", "expected_auc", "expected_label_rate", "unseen_error"),
+    *("expected_capped_loss", "capped_loss_error", "ranked_first", "expected_ranked_first"),
 )
 """Metrics of an audit that describe the removed examples themselves."""
 
@@ -82,7 +85,7 @@ def refine_without_erased(attempt: JobAttempt, snapshot: ModelSnapshot, result: 
     found = refine_for_erasure(
         result.state,
         result.memory,
-        Reading(attempt, snapshot.in_force(), attempt.progress_within(0.5, 0.85), phrase),
+        Reading(attempt, snapshot.in_force(), attempt.progress_within(0.5, 0.85), phrase, KeptShards()),
         tolerance=snapshot.policy.tolerance.relative_bound,
         rounds=MAX_ROUNDS,
         holdout=snapshot.holdout,
@@ -107,4 +110,7 @@ def publishable(certificate: Certificate | None, snapshot: ModelSnapshot) -> Cer
     promise, removal = None, snapshot.removal
     if removal is not None:
         promise = RemovalPromise(removal.epsilon, removal.delta, removal.allowed, certificate.gradient_norm)
-    return replace(certificate, audit=audit, removal=promise)
+    spec = snapshot.spec
+    frozen = frozen_encoder(spec) is not None or spec["architecture"]["kind"] == "trees" or "transform" in spec["input"]
+    scope = "head" if frozen else "model"
+    return replace(certificate, audit=audit, removal=promise, scope=scope)

@@ -18,16 +18,18 @@ from core.kprior import (
     Task,
 )
 from core.kprior.adaptation.schema import Untransferable, change_schema
-from core.kprior.model.spec import is_network, loss_of
+from core.kprior.data.schema_conversion import Conversion
+from core.kprior.model.spec import frozen_encoder, is_network, loss_of
 from core.kprior.passes.moments import encoder_fits
 from core.ledger import passes
 from core.ledger.digest import update_digest
-from core.ledger.layouts import LayoutChange, Unreadable, steps_until
+from core.ledger.layouts import LayoutChange, Unreadable, recovers_examples, steps_until
+from core.ledger.spec_history import layout_at
 from core.tables.versions import Version
-from worker.attempt import JobAttempt
-from worker.reading import Reading
+from worker.example_reading import Reading
+from worker.job_attempt import JobAttempt
+from worker.versions.column_units import measure_new_columns
 from worker.versions.snapshot import ModelSnapshot, Unadaptable, count_rows
-from worker.versions.units import measure_new_columns
 
 
 @dataclass(frozen=True)
@@ -53,11 +55,13 @@ def changes_since(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) ->
     """The changes after the tip. Raises Unadaptable if they are no longer known, or the tip cannot be adapted."""
     attempt.progress(0.02, "Reading the changes")
     parent = snapshot.load(tip)
+    if frozen_encoder(parent.spec) != frozen_encoder(snapshot.spec):
+        raise Unadaptable("its encoder changed")
     database, at, cost = snapshot.context.database, snapshot.at, Cost()
     added = passes.load_if_small(passes.read_added(database, snapshot.model_id, snapshot.spec, tip.position, at))
     try:
         removed = passes.load_if_small(
-            passes.read_removed(database, snapshot.model_id, snapshot.spec, tip.position, at)
+            passes.read_removed(database, snapshot.model_id, snapshot.spec, tip.position, at, tip.removals_position)
         )
     except Unreadable as error:
         raise Unadaptable("examples of a class that no longer exists were removed") from error
@@ -70,13 +74,13 @@ def changes_since(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) ->
     other_schema = not (same_rows and snapshot.has_schema_of(parent))
     if other_schema or (network and loss_of(parent.spec) != loss_of(snapshot.spec)):
         with cost.timed():
-            parent, memory = follow_schema(snapshot, change, parent, memory, added)
+            parent, memory = follow_schema(snapshot, change, tip, parent, memory, added)
     else:
-        measure_new_columns(snapshot, tip, parent, added)
+        parent = measure_new_columns(snapshot, tip, parent, added)
     if snapshot.erasing or (snapshot.removal and count_rows(removed)):
         cost.data_passes += bool(parent.predictor.encoder.state_dict())
         reading = Reading(attempt, snapshot.in_force(), attempt.progress_within(0.02, 0.05), "Reading the examples")
-        if not encoder_fits(parent.predictor.encoder, reading):
+        if not encoder_fits(parent.predictor.encoder, reading, unscaled=snapshot.imported):
             raise Unadaptable("the units of its columns do not match the remaining examples")
     dataset = update_digest(snapshot.secret, tip.dataset_digest, added, removed)
     return Changes(parent, memory, added, removed, dataset, cost)
@@ -90,11 +94,13 @@ def layout_change(snapshot: ModelSnapshot, tip: Version) -> LayoutChange:
 
 
 def follow_schema(
-    snapshot: ModelSnapshot, whole: LayoutChange, parent: State, memory: Examples, added: Data
+    snapshot: ModelSnapshot, whole: LayoutChange, tip: Version, parent: State, memory: Examples, added: Data
 ) -> tuple[State, Examples]:
     """The tip and its memory, converted to the model's current columns, classes and loss."""
     if whole.input is not None and whole.input.restores:
         raise Unadaptable("a dropped column returned with its values, which its sums do not contain")
+    if whole.input is not None and whole.input.adds_values and recovers(snapshot, whole.input, tip):
+        raise Unadaptable("a category got a value that earlier examples have, which its sums count as unseen")
     tasks: list[Task] = [AddData(added)]
     if loss_of(parent.spec) != loss_of(snapshot.spec):
         tasks.append(ChangeLoss(loss_of(snapshot.spec)))
@@ -113,6 +119,13 @@ def follow_schema(
     return parent, memory
 
 
+def recovers(snapshot: ModelSnapshot, conversion: Conversion, tip: Version) -> bool:
+    """Whether examples that the tip was trained on have a value that was unseen then, and has been added since."""
+    with snapshot.context.database.read() as session:
+        layout = layout_at(session, snapshot.model_id, tip.position)
+        return recovers_examples(session, snapshot.model_id, layout, conversion, tip.position)
+
+
 def spec_changes(snapshot: ModelSnapshot, parent: State) -> list[Task]:
     """Changes of the regularizer, the architecture and the loss, as tasks."""
     changes: list[Task] = []
@@ -121,6 +134,8 @@ def spec_changes(snapshot: ModelSnapshot, parent: State) -> list[Task]:
     if parent.spec["regularizer"] != snapshot.spec["regularizer"]:
         changes.append(ChangeRegularizer(snapshot.spec["regularizer"]))
     if parent.spec["architecture"] != snapshot.spec["architecture"]:
+        if "trees" in (parent.spec["architecture"]["kind"], snapshot.spec["architecture"]["kind"]):
+            raise Unadaptable("the splits of trees must be learnt from all examples")
         changes.append(ChangeModel(snapshot.spec["architecture"]))
         if snapshot.removal is not None:
             raise Unadaptable("certified removal needs a new perturbation for a new architecture")

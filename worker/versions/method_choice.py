@@ -17,28 +17,27 @@ from typing import cast
 import structlog
 from torch import Tensor
 
-from core.kprior import Cost, Result, Task, adapt
+from core.kprior import Cost, Predictor, Result, State, Task, adapt
 from core.kprior.adaptation.network import certificate_from_audit
-from core.kprior.adaptation.survey import Survey, survey_change
+from core.kprior.adaptation.network_survey import Survey, survey_change
 from core.kprior.certificate.audit import Audit
-from core.kprior.model.encoders import TableEncoder
-from core.kprior.model.spec import is_network
+from core.kprior.model.spec import frozen_encoder, is_network
 from core.kprior.solvers import Watch
-from core.kprior.solvers.budget import warm_visits
+from core.kprior.solvers.budgeted_adam import warm_visits
 from core.ledger.random_rows import LedgerDraw
-from core.ledger.specs import spec_at
+from core.ledger.spec_history import spec_at
 from core.tables.documents import TrialDocument
 from core.tables.models import Model
-from core.tables.versions import Version
-from core.versions import imports
-from core.versions.history import VersionDraft
+from core.tables.versions import Version, VersionState
+from core.versions import imported_weights
+from core.versions.drafts import VersionDraft
 from core.versions.queries import MAX_NUMBER, page_versions
-from worker.attempt import JobAttempt, Progress
+from worker.job_attempt import JobAttempt, Progress
 from worker.versions.builder import NUMERICAL_ERRORS, adapt_tip, complete_draft, import_draft, train_draft
 from worker.versions.certificates import publishable
 from worker.versions.changes import Changes, changes_since, spec_changes
+from worker.versions.column_units import find_units
 from worker.versions.snapshot import ModelSnapshot, Unadaptable
-from worker.versions.units import find_units
 
 log = structlog.get_logger("worker")
 
@@ -72,7 +71,7 @@ def next_version(attempt: JobAttempt, snapshot: ModelSnapshot) -> VersionDraft:
     """The draft of the version at the snapshot's position: adapted from the tip, or trained if that is not possible."""
     if snapshot.tip is None:
         with snapshot.context.database.read() as session:
-            imported = imports.find(session, snapshot.model_id)
+            imported = imported_weights.find(session, snapshot.model_id)
         # imported weights may have been trained on data of a person being erased; there is no way to know
         if imported is not None and not snapshot.erasing:
             return import_draft(attempt, snapshot, imported)
@@ -94,19 +93,38 @@ def next_version(attempt: JobAttempt, snapshot: ModelSnapshot) -> VersionDraft:
 
 def retrain_instead(attempt: JobAttempt, snapshot: ModelSnapshot, why: str, spent: Cost) -> VersionDraft:
     """Train from scratch because the adaptation failed, for the reason `why` and at the cost `spent`."""
-    if snapshot.erasing:
+    if snapshot.erasing and not is_network(snapshot.spec["architecture"]):
         why = "the adaptation could not remove the erased data"  # details could reveal something
     log.info("adaptation_rejected", job=attempt.job_id, reason=why)
-    units = find_units(snapshot)
-    encoder = units.predictor.encoder if units is not None else None
-    if snapshot.erasing and not (isinstance(encoder, TableEncoder) and encoder.is_plain):
-        units = None  # they may depend on erased data
-    draft = train_draft(attempt, snapshot, attempt.progress_within(0.5, 0.9), encoder_of=units)
+    progress = attempt.progress_within(0.5, 0.9)
+    if (before := find_old_head(snapshot)) is not None:
+        draft = train_draft(attempt, snapshot, progress, start_from=before)
+    else:
+        draft = train_draft(attempt, snapshot, progress, encoder_of=find_units(snapshot))
     return replace(draft, cost=spent + draft.cost, why=why)
+
+
+def find_old_head(snapshot: ModelSnapshot) -> State | None:
+    """The tip, if only its frozen encoder was replaced by one with as many features. That they mean the same is what
+    the caller claims; the training compares the old weights with zero, and its optimum does not depend on the start.
+
+    None if nothing of the tip may be kept: for an erasure, and for a removal that needs a new perturbation.
+    """
+    ours = frozen_encoder(snapshot.spec)
+    if ours is None or snapshot.erasing or snapshot.removal is not None:
+        return None
+    tip = snapshot.load_or_none(snapshot.tip)
+    theirs = None if tip is None else frozen_encoder(tip.spec)
+    if tip is None or theirs is None or ours == theirs or tip.spec["target"] != snapshot.spec["target"]:
+        return None
+    return tip if tip.predictor.size == Predictor(snapshot.spec).size else None
 
 
 def next_network(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) -> VersionDraft:
     """The draft of the cheapest method whose result passes its audit."""
+    if snapshot.erasing and snapshot.policy.erasure.retrains(network=True):
+        # an adapted version would depend on the erased data, and so would the record of what was tried
+        return retrain_instead(attempt, snapshot, "the policy asks for it", Cost())
     try:
         trials = NetworkTrials.of(attempt, snapshot, tip)
     except Unadaptable as error:
@@ -226,7 +244,8 @@ def predict_costs(snapshot: ModelSnapshot, survey: Survey, unchanged: bool) -> d
         versions = [
             version
             for version in page_versions(session, snapshot.model_id, MAX_NUMBER, HISTORY_VERSIONS)
-            if spec_at(session, snapshot.model_id, spec, version.position)["architecture"] == body
+            if version.state is not VersionState.PURGED  # its costs are deleted
+            and spec_at(session, snapshot.model_id, spec, version.position)["architecture"] == body
         ]
     tried = [Trial(**found) for v in versions for found in (v.evaluation or {}).get("trials", [])]
     fractions = [c.visits / max(1, c.budget) for c in tried if c.method == "kprior" and c.visits]

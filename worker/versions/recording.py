@@ -11,10 +11,10 @@ from core.jobs.leases import JobLost
 from core.tables.jobs import Job, JobState
 from core.tables.models import Model
 from core.tables.versions import Version
-from core.versions import history, orphans
+from core.versions import drafts, orphan_files
+from core.versions.drafts import VersionDraft
 from core.versions.erased_examples import open_parts, position_has_erased_examples
-from core.versions.history import VersionDraft
-from worker.attempt import JobAttempt, Outdated
+from worker.job_attempt import JobAttempt, Outdated
 from worker.versions.self_check import check_stored
 from worker.versions.snapshot import ModelSnapshot
 
@@ -50,9 +50,9 @@ def recorded(
             raise JobLost from error  # the lease had expired, and the file was deleted
         with attempt.write() as (session, job, model):
             require_current(session, model, draft)
-            if not orphans.claim(session, stored.file, attempt.owner):
+            if not orphan_files.claim(session, stored.file, attempt.owner):
                 raise JobLost  # the lease had expired, and the file was deleted
-            version = history.record(session, model, draft, stored, job.id)
+            version = drafts.record(session, model, draft, stored, job.id)
             job.version, job.from_position, job.to_position = version.number, draft.since, draft.position
             yield session, job, model, version
     except (Outdated, Conflict):
@@ -62,7 +62,9 @@ def recorded(
 
 def require_current(session: Session, model: Model, draft: VersionDraft) -> None:
     """Raise Outdated if a draft knows a person who was erased meanwhile."""
-    if position_has_erased_examples(session, model.id, draft.position) or draft.position > model.head:
+    removals_position = max(draft.position, draft.removals_position)
+    known = position_has_erased_examples(session, model.id, draft.position, removals_position)
+    if known or removals_position > model.head:
         raise Outdated  # or the database lost its last, unacknowledged changes in a crash
     if not draft.erasing and open_parts(session, model.id):
         raise Outdated  # an erasure that was requested meanwhile needs a certified version

@@ -11,9 +11,9 @@ from core.tables.jobs import JobState
 from core.tables.models import Model
 from core.tables.versions import Version, VersionState
 from core.tables.webhooks import WebhookEvent
-from core.versions.history import VersionDraft
+from core.versions.drafts import VersionDraft
 from core.webhooks.events import emit
-from worker.attempt import JobAttempt, Outdated
+from worker.job_attempt import JobAttempt, Outdated
 from worker.versions.recording import recorded
 from worker.versions.snapshot import ModelSnapshot
 from worker.versions.test_then_train import NewExamplesScored
@@ -27,8 +27,9 @@ def record_rejection(
     Returns whether the job has ended. It goes on if the ledger holds other changes, because a bad batch must not delay
     a removal or a correction.
     """
-    assert snapshot.tip is not None
     tip = snapshot.tip
+    if tip is None:
+        raise Outdated  # the version that it was compared with was promoted after the snapshot
     with recorded(attempt, snapshot, draft) as (session, job, model, version):
         if model.tip != tip.number:
             raise Outdated

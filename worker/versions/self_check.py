@@ -13,6 +13,7 @@ from torch import Tensor
 from core.errors import Conflict
 from core.inference.loaded_model import LoadedModel
 from core.kprior import State
+from core.kprior.model.target_scale import from_fitted
 from core.versions.store import StoredFile
 from worker.versions.snapshot import ModelSnapshot
 
@@ -31,7 +32,8 @@ def check_stored(snapshot: ModelSnapshot, state: State, stored: StoredFile) -> N
     if x is None:
         return
     with torch.inference_mode():
-        measured = state.predictor.family.mean(state.predictor.outputs(state.w, x)).double().cpu().numpy()
+        fitted = state.predictor.family.mean(state.predictor.outputs(state.w, x)).double().cpu().numpy()
+    measured = from_fitted(state.spec["target"], fitted)
     loaded = State.from_bytes(snapshot.context.store.get(stored.file, stored.sha256))
     served = LoadedModel.from_state(loaded).predict_means(x.numpy())
     tolerance = TOLERANCE if state.predictor.linear else NETWORK_TOLERANCE

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 from torch import Tensor
 
 from core.errors import NotFound, Unavailable
 from core.kprior import CertifiedRemoval, Data, Examples, MemoryPolicy, State, StateError, Training
-from core.kprior.data.conversion import same_schema
+from core.kprior.data.schema_conversion import same_schema
 from core.kprior.model.spec import Spec
 from core.kprior.solvers import Watch
 from core.ledger import passes
-from core.ledger.holdout_sample import sample_holdout, sample_training
-from core.ledger.specs import spec_at
+from core.ledger.holdout_sample import SampledRows, sample_holdout, sample_training
+from core.ledger.spec_history import spec_at
 from core.models.engine_options import memory_policy, removal_promise, solver_options
 from core.models.policy import Policy, policy_of
-from core.models.training import training_of
+from core.models.training_options import training_of
+from core.quality.clusters import cluster, number_repeated
+from core.quality.evaluation import Evaluation, evaluate
+from core.quality.scored_rows import MetricOptions, ScoredRows
+from core.quality.scoring import score
 from core.tables.models import Model
-from core.tables.versions import Version
+from core.tables.versions import FIRST, Version
 from core.versions.erased_examples import made_after_request, open_parts
 from core.versions.queries import tip_of
-from worker.attempt import Progress
 from worker.context import Context
+from worker.job_attempt import Progress
 
 
 class Unadaptable(Exception):
@@ -41,6 +48,8 @@ class ModelSnapshot:
     """The spec as of `at`."""
     at: int
     """The position of the version to create."""
+    removals_position: int
+    """The position up to which removed examples are left out: `at`, or a later one if a version is rebuilt."""
     policy: Policy
     memory: MemoryPolicy
     training: Training
@@ -57,17 +66,20 @@ class ModelSnapshot:
     """Whether the tip was created before their requests, so that it is not verified that it has forgotten them."""
 
     @classmethod
-    def of(cls, context: Context, session: Session, model: Model, at: int) -> ModelSnapshot:
+    def of(
+        cls, context: Context, session: Session, model: Model, at: int, removals_position: int | None = None
+    ) -> ModelSnapshot:
         policy, training = policy_of(model), training_of(model)
-        tip = tip_of(session, model)
+        tip, spec = tip_of(session, model), spec_at(session, model.id, model.spec, at)
         parts = [part for part, _ in open_parts(session, model.id)]
         return cls(
             context=context,
             model_id=model.id,
-            spec=spec_at(session, model.id, model.spec, at),
+            spec=spec,
             at=at,
+            removals_position=at if removals_position is None else removals_position,
             policy=policy,
-            memory=memory_policy(policy),
+            memory=memory_policy(policy, spec),
             training=solver_options(training),
             removal=removal_promise(training),
             count=model.train_count,
@@ -81,15 +93,75 @@ class ModelSnapshot:
     def secret(self) -> bytes:
         return self.context.settings.secret
 
+    @cached_property
+    def imported(self) -> bool:
+        """Whether the model began with imported weights, whose columns may be unscaled."""
+        with self.context.database.read() as session:
+            first = session.get(Version, (self.model_id, FIRST))
+        return first is not None and first.method == "imported"
+
     def in_force(self) -> passes.Pass:
         """All training examples."""
-        return passes.read_in_force(self.context.database, self.model_id, self.spec, self.at)
+        where = self.context.database, self.model_id, self.spec, self.at
+        return passes.read_in_force(*where, removals_position=self.removals_position)
 
     @cached_property
     def holdout(self) -> Data:
         """The examples for evaluation: a sample of the holdout, the same for all versions."""
+        return passes.load_if_small(self._sampled)
+
+    @cached_property
+    def _sampled(self) -> SampledRows:
         max_rows = self.policy.evaluation.rows
-        return passes.load_if_small(sample_holdout(self.context.database, self.model_id, self.spec, self.at, max_rows))
+        where = self.context.database, self.model_id, self.spec, self.at
+        return sample_holdout(*where, max_rows, self.removals_position)
+
+    @property
+    def holdout_positions(self) -> NDArray[np.int64]:
+        """(n,) the positions of the holdout's rows, ascending."""
+        return self._outline[0]
+
+    @property
+    def holdout_subjects(self) -> dict[int, bytes]:
+        """The subjects of the holdout's rows by position, where they have one."""
+        return self._outline[1]
+
+    @cached_property
+    def holdout_clusters(self) -> NDArray[np.int64] | None:
+        """(n,) numbers of the subjects of the holdout's rows, for standard errors; None if no row has a subject."""
+        return cluster(self.holdout_positions, self.holdout_subjects) if self.holdout_subjects else None
+
+    @cached_property
+    def _repeated_subjects(self) -> NDArray[np.int64] | None:
+        return number_repeated(self.holdout_clusters)
+
+    @cached_property
+    def _outline(self) -> tuple[NDArray[np.int64], dict[int, bytes]]:
+        if self.holdout is self._sampled:  # too large for memory
+            return self._sampled.outline()
+        keys = [chunk.key.numpy() for chunk in self.holdout]
+        return np.concatenate(keys) if keys else np.zeros(0, np.int64), self._sampled.subjects
+
+    def evaluate(self, states: Sequence[State], holdout: Data) -> list[Evaluation]:
+        """Evaluate versions on the holdout, in one pass. Their predictions are kept for the gate."""
+        found = evaluate(states, holdout, MetricOptions.of(self.policy))
+        for evaluation in found:
+            evaluation.clusters = self._repeated_subjects
+        self._predictions.extend((evaluation.state, evaluation.rows) for evaluation in found)
+        return found
+
+    def predict_holdout(self, state: State) -> ScoredRows:
+        """What a version predicts for the rows of the holdout, in order; computed once."""
+        for known, rows in self._predictions:
+            if known is state:
+                return rows
+        _, (rows,) = score([state], self.holdout, MetricOptions.of(self.policy))
+        self._predictions.append((state, rows))
+        return rows
+
+    @cached_property
+    def _predictions(self) -> list[tuple[State, ScoredRows]]:
+        return []
 
     @property
     def training_sample(self) -> Data:
@@ -107,7 +179,19 @@ class ModelSnapshot:
         return watch
 
     def load(self, version: Version) -> State:
-        """A version's state, on the device of this process. Raises Unadaptable if its file is missing or damaged."""
+        """A version's state, on the device of this process; read once, and not to be changed.
+
+        Raises Unadaptable if its file is missing or damaged.
+        """
+        if version.number not in self._states:
+            self._states[version.number] = self._read(version)
+        return self._states[version.number]
+
+    @cached_property
+    def _states(self) -> dict[int, State]:
+        return {}
+
+    def _read(self, version: Version) -> State:
         try:
             return State.from_bytes(self.context.store.get(version.file, version.sha256), self.context.device)
         except (NotFound, StateError) as error:

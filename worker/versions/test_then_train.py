@@ -14,18 +14,22 @@ from sqlalchemy.orm import Session
 from core.kprior import State
 from core.ledger import passes
 from core.ledger.batch import to_times
+from core.ledger.queries import find_purged
 from core.quality import queries
-from core.quality.batch_alarm import ALARM_WINDOWS, is_suspicious
-from core.quality.estimates import estimate
+from core.quality.batch_alarm import ALARM_ROWS, ALARM_WINDOWS, is_suspicious
+from core.quality.clusters import cluster
+from core.quality.erased_records import round_windows
+from core.quality.evaluation_windows import Scores, split_by_time
 from core.quality.scored_rows import MetricOptions, ScoredRows
 from core.quality.scoring import overlay, score, score_means
-from core.quality.windows import Scores, split_by_hour
+from core.quality.segments import name_rows
+from core.quality.standard_errors import Estimate, estimate
 from core.tables.ledger import RecordedPrediction
 from core.tables.models import Model
 from core.tables.quality import QualityWindow
 from core.tables.versions import FIRST, Version, VersionState
 from core.tables.webhooks import WebhookEvent
-from core.versions.queries import champion_of
+from core.versions.queries import champion_of, first_served
 from core.webhooks.events import emit
 from worker.versions.snapshot import ModelSnapshot
 
@@ -41,14 +45,21 @@ class NewExamplesScored:
     alarm: bool = False
 
     def record(self, session: Session, model: Model, job_id: str | None) -> None:
-        """Store the windows, in the transaction that records the version; nothing if another job was faster."""
-        if model.scored_position != self.since:
+        """Store the windows, in the transaction that records the version.
+
+        Does nothing if another job was faster, or has scored later examples: a retrain may be at an earlier position.
+        """
+        if model.scored_position != self.since or self.until <= self.since:
             return
         model.scored_position = self.until
         queries.forget_recorded(session, model.id, self.until)
         for window in self.windows:
             window.job_id = job_id
             session.add(window)
+        used = {number for window in self.windows for number in (window.champion, window.frozen, window.challenger)}
+        if gone := find_purged(session, model.id, used):  # by an erasure that ended after the examples were scored
+            session.flush()
+            round_windows(session, model.id, gone, ())
         if self.alarm:
             rows = sum(window.rows for window in self.windows)
             emit(session, WebhookEvent.BATCH_SUSPICIOUS, model=model.name, job=job_id, rows=rows)
@@ -73,9 +84,8 @@ def score_new_examples(snapshot: ModelSnapshot) -> NewExamplesScored:
     added = [
         passes.read_added(database, snapshot.model_id, snapshot.spec, since, until, part) for part in (False, True)
     ]
-    positions, scored = score(
-        list(states.values()), [chunk for part in added for chunk in part], MetricOptions(snapshot.policy.threshold)
-    )
+    data = [chunk for part in added for chunk in part]
+    positions, scored = score(list(states.values()), data, MetricOptions(snapshot.policy.threshold))
     new = np.zeros(len(positions), bool)
     for start, end, _ in spans:
         new |= (positions >= start) & (positions <= end)
@@ -92,8 +102,11 @@ def score_new_examples(snapshot: ModelSnapshot) -> NewExamplesScored:
     contestants["champion"] = rows
     challenged, challengers = use_recorded("challenger", positions[new], rows, recorded, snapshot, state)
     clusters = cluster(positions[new], details.subject)
-    scores = Scores(rows.target, positions[new], rows.y, rows.weight, clusters, contestants)
-    alarm = is_suspicious(estimate(rows, "loss", np.unique(clusters, return_inverse=True)[1]), len(rows), usual)
+    names = name_rows(snapshot.spec, snapshot.policy.segments, (chunk.x for chunk in data))
+    segments = {column: values[new] for column, values in names.items()}
+    scores = Scores(rows.target, positions[new], rows.y, rows.weight, clusters, contestants, segments)
+    loss = estimate(rows, "loss", np.unique(clusters, return_inverse=True)[1])
+    alarm = is_suspicious(loss, len(rows), usual, holdout_loss(champion))
     times = moments(positions[new], details.time, spans)
     windows = []
     for version, challenger in sorted(set(zip(by.tolist(), challengers.tolist(), strict=True))):
@@ -101,8 +114,8 @@ def score_new_examples(snapshot: ModelSnapshot) -> NewExamplesScored:
         part = scores.take(which)
         if challenger:
             part.contestants["challenger"] = challenged.take(which)
-        for moment, hour in split_by_hour(part, times[which]):
-            window = make_window(snapshot, moment, hour, version, frozen, alarm)
+        for moment, together in split_by_time(part, times[which]):
+            window = make_window(snapshot, moment, together, version, frozen, alarm)
             window.challenger = challenger or None
             windows.append(window)
     return NewExamplesScored(since, until, tuple(windows), alarm)
@@ -139,24 +152,25 @@ def use_recorded(
     return overlay(rows, which, score_means(state, rows.take(which), np.stack(means), options)), by
 
 
+def holdout_loss(champion: Version) -> Estimate | None:
+    """The champion's loss on the holdout; None if there are too few rows to compare a batch with."""
+    metrics = champion.metrics
+    enough = metrics.get("rows", 0) >= ALARM_ROWS and "loss" in metrics
+    return Estimate(metrics["loss"], metrics.get("loss_se", 0.0)) if enough else None
+
+
 def find_frozen(session: Session, model: Model) -> Version | None:
     """The version that shows what the model would be without updates: the oldest one that still exists."""
     first = session.get(Version, (model.id, FIRST))
     if first is not None and first.state is not VersionState.PURGED:
         return first
-    return queries.oldest_version(session, model.id)
+    return first_served(session, model.id)
 
 
 def load(snapshot: ModelSnapshot, version: Version | None) -> State | None:
     """A version's state, if it can predict the model's present examples."""
     state = snapshot.load_or_none(version)
     return state if state is not None and snapshot.has_schema_of(state) else None
-
-
-def cluster(positions: NDArray[np.int64], subjects: dict[int, bytes]) -> NDArray[np.int64]:
-    """A number for each row: the same for all rows of a subject, in every job, and its own for a row without one."""
-    keys = {position: int.from_bytes(subject[:8], "big") >> 1 for position, subject in subjects.items()}
-    return np.array([keys.get(position, -position) for position in positions.tolist()], np.int64)
 
 
 def moments(
@@ -180,6 +194,8 @@ def make_window(
         first_position=int(scores.position.min()),
         last_position=int(scores.position.max()),
         rows=len(scores),
+        weight=float(scores.weight.sum()),
+        heaviest=scores.largest_share(),
         champion=champion,
         frozen=frozen.number if frozen is not None and "frozen" in scores.contestants else None,
         metrics=scores.metrics(),

@@ -26,7 +26,7 @@ from core.kprior.adaptation.schema import change_schema
 from core.kprior.curvature import Curvature, Full, backend_for, curvature_for, is_wide
 from core.kprior.data.examples import chunks_of
 from core.kprior.memory.selection import MemorySelection, select_again
-from core.kprior.objective.build import Problem, weights_of
+from core.kprior.objective.kprior_objective import Problem, weights_of
 from core.kprior.passes.last_layer import estimate_last_layer
 from core.kprior.solvers import Watch, solve
 from core.kprior.state import align

@@ -1,4 +1,4 @@
-"""The objective of every method on every task, networks included: `core/kprior/objective/build.py` with switches.
+"""The objective of every method on every task, networks included: `core.kprior.objective` with switches.
 
 K(w) =  (1 - lambda) T^2 sum_M v_i l(h(f*_i / T), f_i(w) / T) + lambda sum_M v_i l(y_i, f_i(w))
       + 1/2 (w-w*)' Q (w-w*) + tau B_GR(w || w*) + g*' (w-w*)
@@ -17,11 +17,11 @@ from bench.paper.objective.methods import Method, Weighting
 from bench.paper.objective.terms import InputMixer, MixedTerm, RemovedTerm, TemperedTerm
 from core.kprior.data.examples import Examples, keys_of
 from core.kprior.model.predictor import Predictor
-from core.kprior.objective.build import Problem, retained_memory, weights_of
-from core.kprior.objective.build import linear_term as full_linear_term
-from core.kprior.objective.build import memory_weights as auto_weights
-from core.kprior.objective.leftover import CurvatureSpace, RetainedPast
+from core.kprior.objective.kprior_objective import Problem, retained_memory, weights_of
+from core.kprior.objective.kprior_objective import linear_term as full_linear_term
+from core.kprior.objective.kprior_objective import memory_weights as auto_weights
 from core.kprior.objective.objective import Objective
+from core.kprior.objective.retained_past import CurvatureSpace, RetainedPast
 from core.kprior.objective.tasks import Task, TaskSet
 from core.kprior.objective.terms import Term, row_weights
 from core.kprior.objective.transfer import new_predictor, new_regularizer, shared_parameters
@@ -44,7 +44,7 @@ def build_objective(
     Parameters
     ----------
     state, memory, tasks, cost
-        As for `core.kprior.objective.build.build_objective`; the model may be a network.
+        As for `core.kprior.objective.kprior_objective.build_objective`; the model may be a network.
     method
         The switches.
     start

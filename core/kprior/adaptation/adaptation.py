@@ -13,15 +13,15 @@ from collections.abc import Sequence
 from core.kprior.adaptation.dense import adapt_dense
 from core.kprior.adaptation.from_memory import adapt_from_memory
 from core.kprior.adaptation.network import adapt_network
+from core.kprior.adaptation.network_survey import Survey
 from core.kprior.adaptation.request import AdaptationRequest, Adapter
 from core.kprior.adaptation.result import Result
 from core.kprior.adaptation.schema import change_schema
-from core.kprior.adaptation.survey import Survey
 from core.kprior.adaptation.wide import adapt_wide
 from core.kprior.certificate.dense import is_dense
 from core.kprior.curvature import is_wide
-from core.kprior.data.drawing import Draw
 from core.kprior.data.examples import Data, Examples
+from core.kprior.data.random_samples import Draw
 from core.kprior.memory.memory import MemoryPolicy
 from core.kprior.objective.tasks import Task
 from core.kprior.solvers import Progress, Training
@@ -55,7 +55,7 @@ def adapt(
     policy
         How many examples the new state remembers, and which.
     holdout
-        Examples whose predictions are bounded, too (GLMs), or that a network is audited with.
+        Examples whose predictions are bounded as well (GLMs), or that a network is audited with.
     draw
         Draws rows of the retained data, which the adaptation of a network requires; or a survey of the same change.
     progress
@@ -104,6 +104,7 @@ def choose_adapter(request: AdaptationRequest) -> Adapter:
         return adapt_network
     if request.keeps_sums and is_dense(request.state):
         return adapt_dense
-    if request.keeps_sums and is_wide(request.state.predictor):
+    anchored = request.state.anchor.exact or request.state.curvature is not None
+    if request.keeps_features and is_wide(request.state.predictor) and anchored:
         return adapt_wide
     return adapt_from_memory

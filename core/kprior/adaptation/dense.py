@@ -1,8 +1,8 @@
 """Adaptation of a GLM whose Hessian fits in memory: exact sums at the anchor, and a certificate without a pass."""
 
+from core.kprior.adaptation.anchor_sums import change_sums
 from core.kprior.adaptation.request import AdaptationRequest
 from core.kprior.adaptation.result import Result
-from core.kprior.adaptation.sums import change_sums
 from core.kprior.certificate.dense import certificate_of
 from core.kprior.passes.cost import Cost
 

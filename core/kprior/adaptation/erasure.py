@@ -20,11 +20,12 @@ from torch import Tensor
 
 from core.kprior.certificate.anchored_bound import GradientUncertainty, bound_from
 from core.kprior.certificate.anchored_model import AnchoredModel
-from core.kprior.certificate.dense import is_dense
-from core.kprior.certificate.measurement import Measurement
-from core.kprior.certificate.refinement import Refinement, Reuse
+from core.kprior.certificate.dense import certify_by_gradients, is_dense
+from core.kprior.certificate.refinement import Refinement
+from core.kprior.certificate.result import Measurement, Reuse
 from core.kprior.data.examples import Data, Examples
 from core.kprior.memory.memory import MemoryPolicy
+from core.kprior.passes.cost import Cost
 from core.kprior.passes.rounding_error import EPSILON
 from core.kprior.state import State
 
@@ -33,8 +34,14 @@ FINEST, COARSEST = 2.0**-10, 2.0**-6
 back to the optimum; if rounding errors are large (many examples, a weak penalty), only a coarser one hides the
 remainder."""
 NEAR_PASSES = 3
-"""Passes to the optimum, as near as rounding allows. Their number is the same whoever is erased, except for examples
-with so much influence that three passes do not suffice."""
+"""Passes to the optimum, as near as rounding allows, that are reported. How many were made depends on the influence of
+the erased examples, so their number would reveal something."""
+GRADIENT_PASSES = 2
+"""Maximum number of passes that measure the gradient alone, before one that measures everything."""
+GRADIENT_TOLERANCE = 1e-10
+"""Bound / |w| from which the pass that measures everything reaches the optimum, as near as rounding allows."""
+MAX_NEAR_PASSES = 20
+"""Beyond this, the optimum is not found. Newton's method from any start takes about eight."""
 ROUNDING_SLACK = 4.0
 """The largest acceptable remainder, as a multiple of the rounding error."""
 TIE_PROBABILITY = 2.0**-10
@@ -63,9 +70,9 @@ def refine_for_erasure(
     tolerance
         The largest acceptable bound / |w|.
     rounds
-        The maximum number of passes, both to the grid and from there.
+        The maximum number of passes from the grid to weights within the tolerance.
     holdout
-        Examples whose predictions are bounded, too.
+        Examples whose predictions are bounded as well.
     policy
         How the new memory is selected.
     seed
@@ -74,8 +81,9 @@ def refine_for_erasure(
     Returns
     -------
     Measurement or None
-        None if rounding errors do not allow it in so many passes. Training from scratch is the alternative: its result
-        does not depend on erased examples, either.
+        The same bytes from every start near enough to the optimum. Its cost does not include passes that only some
+        starts need. None if rounding errors or the tolerance do not allow it, which depends on the remaining examples;
+        training from scratch is then the alternative.
 
     Raises
     ------
@@ -106,22 +114,31 @@ def refine_for_erasure(
             "Only a GLM that carries its whole curvature can be refined for an erasure. Retrain the model."
         )
     nearer = Refinement(0.0, NEAR_PASSES, policy=policy or MemoryPolicy(), seed=seed, reuse=Reuse.LEVERAGES)
+    size, passes = state.predictor.size, NEAR_PASSES
+    if state.anchor.exact and not state.predictor.family.kinked:
+        close = certify_by_gradients(state, memory, data, GRADIENT_TOLERANCE, GRADIENT_PASSES, ())
+        if close.certificate.meets(GRADIENT_TOLERANCE):
+            state, nearer = close.state, replace(nearer, rounds=1)
     found = nearer.run(state, memory, data)
-    grid = choose_grid(rounding_of(found), state.predictor.size)
-    if grid is None:
-        return None
-    while not found.certificate.meets(hidden_rest(grid, state.predictor.size)):
-        if found.cost.data_passes > rounds:
+    while not is_hidden(found, grid := choose_grid(rounding := rounding_of(found), size)):
+        at_optimum = grid is None and found.certificate.meets(2 * ROUNDING_SLACK * rounding)
+        if at_optimum or passes >= MAX_NEAR_PASSES:
             return None
-        further = replace(nearer, rounds=1).run(found.state, found.memory, data)
-        found = replace(further, cost=found.cost + further.cost)
-    start = replace(found.state, w=round_to_grid(found.state.w, grid))
+        found, passes = replace(nearer, rounds=1).run(found.state, found.memory, data), passes + 1
+    assert grid is not None
+    forgotten = replace(found.state.memory, generation=0)  # the number of adaptations may depend on erased examples
+    start = replace(found.state, w=round_to_grid(found.state.w, grid), memory=forgotten)
     last = replace(nearer, tolerance=tolerance, rounds=rounds, holdout=holdout, reuse=Reuse.WEIGHTS)
     clean = last.run(start, found.memory, data)
     if not clean.certificate.meets(tolerance):
         return None
-    cost = found.cost + clean.cost
+    cost = clean.cost + Cost(NEAR_PASSES, NEAR_PASSES * state.count)
     return replace(clean, certificate=replace(clean.certificate, passes=cost.data_passes), cost=cost)
+
+
+def is_hidden(found: Measurement, grid: float | None) -> bool:
+    """Whether a grid hides how far the weights are from the optimum."""
+    return grid is not None and found.certificate.meets(hidden_rest(grid, found.state.predictor.size))
 
 
 def rounding_of(found: Measurement) -> float:

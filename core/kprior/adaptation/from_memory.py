@@ -1,7 +1,8 @@
 """Adaptation of a GLM from its memory, where the sums at the anchor cannot be carried on.
 
-That is the case if the architecture or the loss changes, or if the sums are estimates. `objective/build.py` says what
-is minimised. Here it is solved, and the state of the next version is completed from the rows at hand.
+That is the case if the architecture or the loss changes, or if the sums are estimates. The
+objective is that of `objective/kprior_objective.py`. Here it is solved, and the state of the next version is completed
+from the rows at hand.
 """
 
 import torch
@@ -15,7 +16,7 @@ from core.kprior.curvature.surrogate import Surrogate
 from core.kprior.data.examples import Examples, chunks_of
 from core.kprior.memory.memory import MemoryPolicy
 from core.kprior.memory.selection import MemorySelection, select_again
-from core.kprior.objective.build import Problem, build_objective, weights_of
+from core.kprior.objective.kprior_objective import Problem, build_objective, weights_of
 from core.kprior.objective.tasks import ChangeLoss
 from core.kprior.passes.cost import Cost
 from core.kprior.solvers import solve

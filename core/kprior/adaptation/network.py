@@ -15,21 +15,22 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from core.kprior.adaptation.network_survey import Survey, survey_change
 from core.kprior.adaptation.request import AdaptationRequest
 from core.kprior.adaptation.result import Result
-from core.kprior.adaptation.survey import Survey, survey_change
 from core.kprior.certificate.audit import Audit
 from core.kprior.certificate.certificate import Certificate
 from core.kprior.data.examples import Examples
 from core.kprior.memory.memory import MemoryPolicy
 from core.kprior.memory.selection import MemorySelection, select_again
+from core.kprior.model.predictor import Predictor
 from core.kprior.objective.forgetting import push_away
 from core.kprior.objective.transfer import transplant
 from core.kprior.passes.cost import Cost
-from core.kprior.passes.last_layer import estimate_last_layer, has_last_layer
+from core.kprior.passes.last_layer import estimate_last_layer, has_last_layer, last_size
 from core.kprior.passes.row_losses import audit_rows
 from core.kprior.solvers import Progress, SolverError, Watch
-from core.kprior.solvers.budget import Cooling, MeanPenalty, descend
+from core.kprior.solvers.budgeted_adam import Cooling, MeanPenalty, descend
 from core.kprior.state import State, align
 from core.kprior.state.anchor import Anchor
 
@@ -110,6 +111,7 @@ def descend_in_stages(
     new_body = predictor is not survey.state.predictor
     grows = survey.added_count > 0 or new_body
     w = transplant(survey.state, predictor, survey.initial_weights(predictor) if new_body else None)
+    w = reset_lost_classes(predictor, w, survey.lost)
     step_loss, size = step_loss_of(survey, cost)
     spent, last = cost.backward_passes, survey.yardstick.before
     whole = max(size, survey.budget - spent)
@@ -139,6 +141,21 @@ def descend_in_stages(
             break
         last = now
     return w, audit, True
+
+
+def reset_lost_classes(predictor: Predictor, w: Tensor, lost: Tensor | None) -> Tensor:
+    """The weights with a blank output for every class without a remaining row.
+
+    All that this row of the last layer contains was learnt from removed rows or against them. Pushed down as a whole,
+    it would still rank them first.
+    """
+    outputs, size = predictor.family.outputs, last_size(predictor)
+    if lost is None or not bool(lost.any()) or outputs != len(lost) or size == 0:
+        return w
+    body, last = w[:-size], w[-size:].clone()
+    last[:-outputs].view(outputs, -1)[lost] = 0.0
+    last[-outputs:][lost] = last[-outputs:].min()
+    return torch.cat([body, last])
 
 
 def choose_rate(

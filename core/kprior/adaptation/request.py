@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from core.kprior.adaptation.network_survey import Survey
 from core.kprior.adaptation.result import Result
-from core.kprior.adaptation.survey import Survey
-from core.kprior.data.drawing import Draw
 from core.kprior.data.examples import Data, Examples
+from core.kprior.data.random_samples import Draw
 from core.kprior.memory.memory import MemoryPolicy
 from core.kprior.model.spec import is_network
 from core.kprior.objective.tasks import Task, TaskSet
@@ -41,11 +41,15 @@ class AdaptationRequest:
         return not self.state.predictor.linear if architecture is None else is_network(architecture)
 
     @property
-    def keeps_sums(self) -> bool:
-        """Whether the sums at the anchor are exact and remain valid, because the features stay the same."""
+    def keeps_features(self) -> bool:
+        """Whether the features stay the same."""
         architecture, old = self.task_set.architecture, self.state.predictor
-        same = architecture is None or new_predictor(old, architecture, 0) is old
-        return self.state.anchor.exact and same
+        return architecture is None or new_predictor(old, architecture, 0) is old
+
+    @property
+    def keeps_sums(self) -> bool:
+        """Whether the sums at the anchor are exact and remain valid."""
+        return self.state.anchor.exact and self.keeps_features
 
 
 Adapter = Callable[[AdaptationRequest], Result]

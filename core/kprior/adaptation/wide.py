@@ -82,8 +82,9 @@ def next_state(request: AdaptationRequest, cost: Cost) -> tuple[State, Examples]
         w = anchor.w - step * step_length(predictor, step, [rows, *chunks_of(task_set.added)])
         if not bool(w.isfinite().all()):
             raise SolverError("The weights are no longer finite. Check the examples for extreme values.")
-    sums = {"rounding": rounding, "value": value, "turnover": turnover}
-    moved_anchor = Anchor(anchor.w, gradient, curvature, anchor.exact, **sums)
+    moved_anchor = Anchor(
+        anchor.w, gradient, curvature, anchor.exact, rounding=rounding, value=value, turnover=turnover
+    )
     spec = task_set.regularizer or state.regularizer_spec
     removed, added = chunks_of(task_set.removed), chunks_of(task_set.added)
     surrogate = change_surrogate(state.surrogate, predictor, anchor.w, removed, added)

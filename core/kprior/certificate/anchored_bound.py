@@ -23,6 +23,20 @@ and so its part of the distance is at most e/sqrt(a) times the largest |H^-1 x|_
 penalty of at least delta that is 1/(2 sqrt(delta)); with weights B that have none, sqrt(1/(4 delta) + delta |H^-1
 B|^2).
 
+If the spectrum of G is known, so is sigma, the largest |H^-1 x|_G, |x| = 1, for the H of the anchor. It is small where
+no eigenvalue of G is near delta, even if some are zero. The retrain satisfies (Gbar + delta) v = -(k + rho) for a Gbar
+between a G and A G, A = e^S* (e^S' - 1)/S'. So H v = -(k + rho) + (G - Gbar) v, and with q = max(1 - a, A - 1)
+
+    |x' H^-1 rho| <= e |H^-1 x|_G,    |x' H^-1 (G - Gbar) v| <= q |H^-1 x|_G |v|_G,    |v|_G <= (|k| + e)/a,
+    |v| <= |p| + sigma (e + q (|k| + e)/a).
+
+If the anchor has its `detail`, k includes the second-order part T[d, d]/2 of the other examples. The fourth derivative
+of A is at most c^2 times its second, so that what is left of an example whose output moves by t is at most
+
+    int_0^t (t - s)^2/2 h'(f0) c^2 e^(c s) ds = h'(f0) t psi(c t),    psi(S) = (e^S - 1)/S - 1 - S/2,
+
+and e = psi(S) |d|_Q. S is then also limited by the ranges of the features.
+
 A pass moves the anchor to w; then d = 0, and k is the whole gradient. Rounding errors are added to e and subtracted
 from H.
 """
@@ -37,7 +51,8 @@ import torch
 from torch import Tensor
 
 from core.kprior.certificate.bounds import bounds
-from core.kprior.curvature import Full, glm_hessian
+from core.kprior.certificate.exact_rows import ExactRows
+from core.kprior.curvature import MAX_FULL_SIZE, Full, solve_factored
 from core.kprior.model.families import Family
 from core.kprior.model.gauge import fill_gauge, shift_directions
 from core.kprior.model.predictor import Predictor
@@ -48,44 +63,8 @@ from core.kprior.state.anchor import Anchor
 from core.kprior.state.informed_space import InformedSpace
 from core.kprior.state.measurement import smallest_eigenvalue
 
-
-@dataclass(frozen=True)
-class ExactRows:
-    """Examples whose exact terms replace their part of the sums: features, and outputs at the anchor."""
-
-    phi: Tensor
-    """(n, D)."""
-    f0: Tensor
-    """(n, K)."""
-    y: Tensor
-    """(n, K)."""
-    weight: Tensor | None = None
-    """(n,) their weights; None if all are one."""
-
-    def weighted(self, values: Tensor) -> Tensor:
-        """Values (n, K), multiplied by the weight of each row."""
-        return values if self.weight is None else values * self.weight[:, None]
-
-    def outputs(self, w: Tensor) -> Tensor:
-        """f at other weights: (n, K)."""
-        return self.phi @ w.view(self.f0.shape[1], -1).T
-
-    def bend(self, family: Family, f: Tensor) -> Tensor:
-        """The difference of each row's slope at f from its tangent at f0: h(f) - h(f0) - h'(f0) (f - f0), (n, K)."""
-        turn = family.residual(self.y, f) - family.residual(self.y, self.f0) if family.kinked else None
-        turn = family.mean(f) - family.mean(self.f0) if turn is None else turn
-        return turn - self.tangent(family, f - self.f0)
-
-    def hessian(self, family: Family, f: Tensor) -> Tensor:
-        """Their curvature at outputs f: (P, P)."""
-        return glm_hessian(self.phi, family, f, self.weight, self.y)
-
-    def tangent(self, family: Family, step: Tensor) -> Tensor:
-        """h'(f0) (f - f0), given f - f0: (n, K)."""
-        if self.f0.shape[1] == 1:
-            return family.curvature(self.y, self.f0) * step
-        p = family.mean(self.f0)
-        return p * (step - (p * step).sum(1, keepdim=True))
+MAX_WEIGHTS_FOR_SPECTRUM = 300
+"""Number of weights up to which the spectrum of G is worth its cost."""
 
 
 def known_gradient(
@@ -95,16 +74,21 @@ def known_gradient(
     assert isinstance(anchor.curvature, Full)
     family = predictor.family
     gradient = anchor.gradient + anchor.curvature.product(w - anchor.w) + regularizer.gradient(w)
+    detailed = anchor.detail is not None
+    if anchor.detail is not None:
+        gradient = gradient + anchor.detail.bend(w - anchor.w)
     for rows in exact:
-        bend = rows.bend(family, rows.outputs(w))
+        bend = rows.bend(family, rows.outputs(w), detailed)
         gradient = gradient + (rows.weighted(bend).T @ rows.phi).reshape(-1)
     return gradient
 
 
 def gradient_error(anchor: Anchor, regularizer: L2, w: Tensor) -> float:
     """Bound of the rounding error of k. Exact rows are rounded twice, at the anchor and at w."""
-    moved = anchor.mass * float((w - anchor.w).norm())
-    return 4 * EPSILON * (2 * anchor.rounding + float(regularizer.magnitude(w).sum()) + moved)
+    d = w - anchor.w
+    bent = 0.0 if anchor.detail is None else anchor.detail.bend_error(d)
+    terms = 2 * anchor.rounding + float(regularizer.magnitude(w).sum()) + anchor.mass * float(d.norm())
+    return 4 * EPSILON * terms + bent
 
 
 @dataclass(frozen=True)
@@ -151,8 +135,11 @@ class Movement:
         outside = math.sqrt(max(0.0, outside) + 4 * EPSILON * anchor.mass * float(d @ d))
         whole = math.sqrt(curved + float((regularizer.delta * d * d).sum()))
         spread = min(limit, c * math.sqrt(anchor.reach) * whole) if anchor.reach > 0 else 0.0
+        if anchor.detail is not None:
+            spread = min(spread, c * anchor.detail.spread(d))
+        bent = (bend(spread) if anchor.detail is None else bend_beyond_second_order(spread)) * outside
         k, error = known_gradient(predictor, anchor, regularizer, exact, w), gradient_error(anchor, regularizer, w)
-        return cls(k, spread, c * widest, GradientUncertainty(bent=bend(spread) * outside, error=error))
+        return cls(k, spread, c * widest, GradientUncertainty(bent=bent, error=error))
 
 
 def anchored_bound(
@@ -185,7 +172,7 @@ def closer_bound(
     """The same if rows at hand have moved further than other rows can have, with the curvature of these rows at w.
 
     H is then the Hessian at w, up to a factor of e^(+-S) in the other rows, and |rho| in the norm of its inverse is as
-    above, because Q is a part of it, too. None if nothing is gained.
+    above, because Q is a part of it as well. None if nothing is gained.
     """
     assert isinstance(anchor.curvature, Full)
     movement, family = Movement.of(predictor, anchor, regularizer, exact, w, limit), predictor.family
@@ -204,7 +191,7 @@ def closer_bound(
     eye = torch.eye(len(H), dtype=H.dtype, device=H.device)
     ratio = largest_ratio(factor @ factor.T, torch.linalg.solve_triangular(close, eye, upper=False))
     moved = replace(anchor, curvature=Full(G), mass=mass, peak=anchor.peak * ratio * (1 + 1e-6))
-    moved = replace(moved, smallest=smallest_eigenvalue(H, InformedSpace.of(moved, regularizer.delta, family.outputs)))
+    moved = replace(moved, smallest=smallest_eigenvalue(H, InformedSpace.of(moved, regularizer.delta, family)))
     return bound_from(moved, regularizer, family, close, movement.k, movement.spread, movement.uncertainty)
 
 
@@ -236,14 +223,14 @@ def bound_from(
     bent, rest, error = uncertainty.bent, uncertainty.rest, uncertainty.error
     assert isinstance(anchor.curvature, Full)
     G, delta = anchor.curvature.matrix, regularizer.delta
-    step = -torch.cholesky_solve(k[:, None], factor)[:, 0]
+    step = -solve_factored(factor, k)
     blur = hessian_blur(anchor, regularizer)
     sizes = (bent, rest, error, spread)
     if not anchor.exact or not blur < 0.5 or not all(map(math.isfinite, sizes)) or not bool(k.isfinite().all()):
         return AnchoredBound(math.inf, math.inf, step, math.inf, factor)
     shrink = spread - math.log1p(-blur)
     # In directions that no example determines, the step is exact up to rounding.
-    space = InformedSpace.of(anchor, delta, family.outputs)
+    space = InformedSpace.of(anchor, delta, family)
     apart, least = space.apart(step), min(anchor.smallest, space.least_penalty(delta))
     plain = rest + error / math.sqrt(least)
     size = math.sqrt(max(0.0, -float(k @ step)))
@@ -261,6 +248,13 @@ def bound_from(
         length = float(step.norm()) * (1 + EPSILON * condition)
         curved = bent / math.sqrt(narrow) * longest_response(delta, factor, anchor.smallest, narrow)
         distance = min(distance, length + tight / math.sqrt(anchor.smallest) + error / (narrow * least) + curved)
+        if len(k) <= MAX_WEIGHTS_FOR_SPECTRUM and bent > 0:
+            # with E the rounding error of G, |E| <= blur lmin: |H^-1 E v| <= blur |v|, |H^-1 x|_E^2 <= blur/lmin
+            sigma = math.hypot(largest_response(G, factor), math.sqrt(blur / anchor.smallest)) / (1 - blur) ** 2
+            change = max(1 - narrow, math.exp(shrink) * found.growth - 1)
+            response = sigma * (bent + change * (size + plain + bent) / narrow)
+            direct = length + response + rest / math.sqrt(anchor.smallest) + error / least
+            distance = min(distance, direct / (1 - blur))
     if ridge > 0:
         distance = min(distance, norm / ridge)
     return AnchoredBound(distance, norm, step, radius, factor)
@@ -270,6 +264,13 @@ def hessian_blur(anchor: Anchor, regularizer: L2) -> float:
     """Upper bound of the relative rounding error of the anchor's Hessian."""
     scale = anchor.mass + float(regularizer.delta.sum())
     return matrix_rounding(scale, len(anchor.w)) / anchor.smallest if anchor.smallest > 0 else math.inf
+
+
+def largest_response(G: Tensor, factor: Tensor) -> float:
+    """The largest |H^-1 x|_G, |x| = 1, where `factor` is the Cholesky factor of H."""
+    half = torch.cholesky_solve(G, factor)
+    whole = torch.cholesky_solve(half.T.contiguous(), factor)
+    return math.sqrt(max(0.0, float(torch.linalg.eigvalsh((whole + whole.T) / 2)[-1])))
 
 
 def longest_response(delta: Tensor, factor: Tensor, smallest: float, narrow: float) -> float:
@@ -293,6 +294,14 @@ def bend(spread: float) -> float:
     return spread / 2 if spread < 1e-6 else math.expm1(spread) / spread - 1
 
 
+def bend_beyond_second_order(spread: float) -> float:
+    """(e^S - 1)/S - 1 - S/2."""
+    if spread > 100:
+        return math.inf
+    return spread**2 / 5 if spread < 0.01 else math.expm1(spread) / spread - 1 - spread / 2
+
+
 def largest_eigenvalue(G: Tensor) -> float:
     """Upper bound of the largest eigenvalue of a positive semi-definite matrix."""
-    return min(float(G.norm()), float(G.abs().sum(1).max()), float(G.diagonal().sum().clamp(min=0)))
+    least = min(float(G.norm()), float(G.diagonal().sum().clamp(min=0)))
+    return least if len(G) > MAX_FULL_SIZE else min(least, float(G.abs().sum(1).max()))

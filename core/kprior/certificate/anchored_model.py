@@ -1,8 +1,8 @@
 """A GLM whose Hessian fits in memory: exact sums at the anchor, its objective, and bounds without a pass.
 
 The past is a quadratic around the anchor, and the examples at hand (the memory and added examples) enter by their own
-losses. This is the K-prior of `objective/build.py` with w* = w0, v = 1, and Q the part of G that is not from examples
-at hand. A change of m examples costs O(m P^2 + P^3), independent of the past.
+losses. This is the K-prior of `objective/kprior_objective.py` with w* = w0, v = 1, and Q the part of G that is not
+from examples at hand. A change of m examples costs O(m P^2 + P^3), independent of the past.
 """
 
 from __future__ import annotations
@@ -10,18 +10,17 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from core.kprior.certificate.anchored_bound import (
     AnchoredBound,
-    ExactRows,
     anchored_bound,
     closer_bound,
     known_gradient,
 )
+from core.kprior.certificate.exact_rows import ExactRows
 from core.kprior.certificate.kinked_bound import kinked_bound
-from core.kprior.curvature import Full, cholesky
+from core.kprior.curvature import Full, cholesky, solve_factored
 from core.kprior.curvature.surrogate import Surrogate
 from core.kprior.data.examples import Examples
 from core.kprior.memory.memory import Memory
@@ -103,7 +102,7 @@ class AnchoredModel:
         for _ in range(60):
             k = known_gradient(self.predictor, self.anchor, self.regularizer, self.exact, w)
             cost.backward_passes += sum(len(rows.phi) for rows in self.exact)
-            step = -torch.cholesky_solve(k[:, None], self.factor)[:, 0]
+            step = -solve_factored(self.factor, k)
             size = math.sqrt(max(0.0, -float(k @ step))) if bool(k.isfinite().all()) else math.inf
             if size > 0.5 * before:
                 # Either only rounding errors are left, or outputs move too far for the anchor's curvature.

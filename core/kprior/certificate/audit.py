@@ -9,6 +9,13 @@ TYPICAL_AUC = 0.4
 """Removed rows for which the judge's AUC is above this are like any others."""
 MAX_STILL_NAMED_EXCESS = 0.05
 """How many more of the removed rows than expected may still be given their label, as a fraction."""
+MIN_LOSS_FRACTION, MIN_LOSS_SIGMAS = 1 / 3, 2.5
+"""How far below the expected loss that of the removed rows may be, as a fraction of it; beyond this, a difference of so
+many standard errors is an objection. A network that fits most unseen rows well ranks removed rows among them, although
+it knows them by heart: ranks alone do not show it."""
+MAX_RANKED_FIRST_GAP = 0.3
+"""How much more often than expected, but at least than by chance, the output of a lost class may rank its removed rows
+above unseen ones. Shifting that output down changes every prediction, but not this ranking."""
 MAX_LOSS_INCREASE, MAX_LOSS_INCREASE_ALTERED = 0.05, 0.25
 """The relative increase of the loss on unseen rows that is accepted; more where the regularizer or the architecture
 changed: keeping the old network is no alternative there, and a simpler model may cost something."""
@@ -56,6 +63,13 @@ class Audit:
     """Mean loss on the removed examples."""
     expected_loss: float | None = None
     """Lowest mean loss on the removed examples to expect of a network that never saw them."""
+    capped_loss: float | None = None
+    """Mean loss on the removed examples, each at most the loss of a constant prediction: beyond that, an example is
+    simply unknown."""
+    expected_capped_loss: float | None = None
+    """The same mean to expect of a network that never saw the removed examples."""
+    capped_loss_error: float | None = None
+    """Standard error of the difference between `capped_loss` and `expected_capped_loss`."""
     membership_auc: float | None = None
     """Probability that a removed example has a smaller loss than an unseen one. The further it is from `expected_auc`,
     the better removed examples can be told apart from examples that were never seen."""
@@ -67,6 +81,11 @@ class Audit:
     """Fraction of the removed examples for which the network still predicts the label they had (classes only)."""
     expected_label_rate: float | None = None
     """The fraction to expect of a network that never saw the removed examples."""
+    ranked_first: float | None = None
+    """Probability that the output for a class without remaining examples is larger for a removed example of this class
+    than for an unseen example. A class whose output was only suppressed still ranks its examples first."""
+    expected_ranked_first: float | None = None
+    """The same probability for the reference network."""
     holdout: bool = True
     """Whether the unseen examples belong to the holdout; otherwise they are retained examples, which the previous
     version was trained on."""
@@ -76,7 +95,7 @@ class Audit:
     """Whether the reference network was accurate enough to say what to expect."""
     shrunk: float = 1.0
     """Number of training examples of the previous version, relative to the present number, if it was larger: with fewer
-    examples, a retrain would have a larger loss, too."""
+    examples, a retrain would have a larger loss as well."""
 
     @property
     def objection(self) -> str:
@@ -90,10 +109,19 @@ class Audit:
             # what surprises a small network surprises a better one more: only rows like any others can stand out
             if gap < -slack and self.expected_auc > TYPICAL_AUC:
                 return "removed examples stand out"
+        loss, expected, error = self.capped_loss, self.expected_capped_loss, self.capped_loss_error
+        if loss is not None and expected is not None and error is not None:
+            far = loss < MIN_LOSS_FRACTION * expected
+            if far and expected - loss > MIN_LOSS_SIGMAS * error:
+                return "the loss on removed examples is lower than without having seen them"
         if self.forgotten_label_rate is not None and self.expected_label_rate is not None:
             chance = 2 * math.sqrt(self.expected_label_rate * (1 - self.expected_label_rate) / max(1, self.removed))
             if self.forgotten_label_rate > self.expected_label_rate + MAX_STILL_NAMED_EXCESS + chance:
                 return "too many of the removed examples are still predicted as they were labelled"
+        if self.ranked_first is not None and self.expected_ranked_first is not None:
+            largest = max(0.5, self.expected_ranked_first) + MAX_RANKED_FIRST_GAP
+            if self.ranked_first > largest:
+                return "the output for a removed class still recognises its examples"
         if self.unseen_loss is None or self.unseen_loss_before is None:
             return ""
         before, slack = self.unseen_loss_before, 2 * (self.unseen_error or 0.0)

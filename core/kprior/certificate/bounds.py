@@ -20,6 +20,7 @@ from torch import Tensor
 
 from core.kprior.data.codec import Tensors
 from core.kprior.data.examples import Data, Examples
+from core.kprior.data.leaf_rows import leaf_rows
 from core.kprior.model.families import Categorical
 from core.kprior.model.predictor import Predictor
 from core.kprior.passes.accumulator import ModelAccumulator
@@ -34,17 +35,19 @@ class Bounds:
     """T / sqrt(lmin), or infinite."""
     widening: float
     """S / (1 - e^-S): the factor by which the mean Hessian towards the retrain can be smaller than H; or infinite."""
+    growth: float
+    """(e^S - 1) / S: the factor by which it can be larger; or infinite."""
 
 
 def bounds(decrement: float, reach: float, smallest: float, concordance: float) -> Bounds:
     """T / sqrt(lmin) and S / (1 - e^-S) from n, r, lmin and the family's constant (zero: a quadratic)."""
     product = concordance * reach * decrement
     if not smallest > 0 or not product < 1:
-        return Bounds(math.inf, math.inf)
+        return Bounds(math.inf, math.inf, math.inf)
     if product < 1e-12:
-        return Bounds(decrement * (1 + product) / math.sqrt(smallest), 1 + product)
+        return Bounds(decrement * (1 + product) / math.sqrt(smallest), 1 + product, 1 + product)
     S = -math.log1p(-product)
-    return Bounds(S / (concordance * reach) / math.sqrt(smallest), S / -math.expm1(-S))
+    return Bounds(S / (concordance * reach) / math.sqrt(smallest), S / -math.expm1(-S), math.expm1(S) / S)
 
 
 class PredictionChange(ModelAccumulator):
@@ -65,7 +68,12 @@ class PredictionChange(ModelAccumulator):
         """None without rows."""
 
     def add(self, chunk: Examples) -> None:
-        family, K = self.predictor.family, self.predictor.family.outputs
+        K = self.predictor.family.outputs
+        if self.inverse is None and (rows := leaf_rows(self.predictor, chunk)) is not None:
+            f = rows.outputs(self.w.view(K, -1))
+            centre = f if self.step is None else f + rows.outputs(self.step.view(K, -1))
+            self._consider(f, centre, torch.full_like(f, self.radius * math.sqrt(rows.slots.shape[1] + 1)))
+            return
         phi = self.predictor.features(chunk.x)
         f = phi @ self.w.view(K, -1).T
         centre = f if self.step is None else f + phi @ self.step.view(K, -1).T
@@ -75,8 +83,11 @@ class PredictionChange(ModelAccumulator):
             inverse = self.inverse.view(K, phi.shape[1], K, phi.shape[1])
             length = torch.stack([((phi @ inverse[k, :, k]) * phi).sum(1) for k in range(K)], 1)
             rho = self.radius * length.clamp(min=0).sqrt()
+        self._consider(f, centre, rho)
+
+    def _consider(self, f: Tensor, centre: Tensor, rho: Tensor) -> None:
         low, high = extreme_means(self.predictor, centre, rho)
-        mean = family.mean(f)
+        mean = self.predictor.family.mean(f)
         self._raise_to(float(torch.maximum((mean - low).abs(), (high - mean).abs()).max()))
 
     def _raise_to(self, change: float) -> None:
@@ -96,6 +107,15 @@ def prediction_bound(
     """The largest change of any mean on the holdout under |v - step|_H <= radius; None without examples."""
     inverse = torch.cholesky_solve(torch.eye(predictor.size, dtype=w.dtype, device=w.device), factor)
     return accumulate(holdout, PredictionChange(predictor, w, radius, step, inverse)).largest
+
+
+def prediction_bound_by_eigenvalue(
+    predictor: Predictor, w: Tensor, step: Tensor, radius: float, smallest: float, holdout: Data
+) -> float | None:
+    """As `prediction_bound`, from the smallest eigenvalue of H: larger, but without the inverse of a large matrix."""
+    if not smallest > 0:
+        return None
+    return accumulate(holdout, PredictionChange(predictor, w, radius / math.sqrt(smallest), step)).largest
 
 
 def prediction_bound_by_length(predictor: Predictor, w: Tensor, distance: float, holdout: Data) -> float | None:

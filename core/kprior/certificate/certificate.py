@@ -23,6 +23,16 @@ class RemovalPromise:
 
 
 @dataclass(frozen=True)
+class LabelBound:
+    """How far the weights of one label can be from a full retrain."""
+
+    bound: float | None
+    """Upper bound on |w - w_retrain| for the weights of this label; null if there is none."""
+    relative: float | None
+    """bound / |w|, for the weights of this label."""
+
+
+@dataclass(frozen=True)
 class Certificate:
     """How far a version can be from a full retrain on the same data.
 
@@ -48,8 +58,14 @@ class Certificate:
     """Upper bound on the change of any holdout prediction."""
     audit: Audit | None = None
     """Measurements of a network, for which no bound exists."""
+    scope: str = "model"
+    """`model`, or `head` for a model with a frozen encoder: the bound is on the distance to a retrain of the head, the
+    linear model on the features of the same encoder."""
     removal: RemovalPromise | None = None
     """The guarantee of certified removal, for models that were created with it."""
+
+    labels: dict[str, LabelBound] | None = None
+    """The bound of each label of a `labels` target; null for other targets."""
 
     def meets(self, tolerance: float) -> bool:
         """Whether the relative bound is within a tolerance; never for a network, which has none."""

@@ -9,15 +9,18 @@ from torch import Tensor
 
 from core.kprior.certificate.anchored_bound import AnchoredBound, GradientUncertainty, bound_from, hessian_blur
 from core.kprior.certificate.anchored_model import AnchoredModel
-from core.kprior.certificate.bounds import prediction_bound
+from core.kprior.certificate.bounds import prediction_bound, prediction_bound_by_eigenvalue
 from core.kprior.certificate.certificate import Certificate
-from core.kprior.certificate.measurement import Measurement, check_count
-from core.kprior.curvature import Full, cholesky
+from core.kprior.certificate.labels import anchored_label_bounds
+from core.kprior.certificate.result import Measurement, Reuse, check_count
+from core.kprior.curvature import MAX_FULL_SIZE, Full, cholesky
 from core.kprior.data.examples import Data, Examples
 from core.kprior.memory.memory import MemoryChoice, MemoryPolicy
 from core.kprior.model.gauge import fill_gauge, shift_directions, without_shift
+from core.kprior.model.tree_leaves import Leaves
 from core.kprior.passes.accumulator import Combined
 from core.kprior.passes.cost import Cost
+from core.kprior.passes.detail import has_affordable_detail
 from core.kprior.passes.loss import Loss
 from core.kprior.passes.partitioned import accumulate
 from core.kprior.passes.rounding_error import EPSILON, matrix_rounding
@@ -25,7 +28,7 @@ from core.kprior.passes.sampled_hessian import SampledHessian
 from core.kprior.solvers import Training
 from core.kprior.state import State
 from core.kprior.state.anchor import hessian_of
-from core.kprior.state.measurement import measure
+from core.kprior.state.measurement import DETAILED, measure
 
 MAX_SPREAD = 0.7
 SAMPLE_FRACTION, SAMPLE_ROWS_PER_WEIGHT = 0.1, 20
@@ -49,10 +52,17 @@ def certificate_of(
     """The certificate that follows from the bound of a dense GLM."""
     prediction = None
     if math.isfinite(bound.radius):
-        prediction = prediction_bound(anchored.predictor, w, bound.step, bound.radius, bound.factor, holdout)
+        where = (anchored.predictor, w, bound.step, bound.radius)
+        if anchored.predictor.size > MAX_FULL_SIZE:
+            delta = anchored.regularizer.delta
+            smallest = min(anchored.anchor.smallest, float(delta[delta > 0].min()))
+            prediction = prediction_bound_by_eigenvalue(*where, smallest, holdout)
+        else:
+            prediction = prediction_bound(*where, bound.factor, holdout)
     size = float(w.norm())
     relative = bound.distance / size if size > 0 else (0.0 if bound.distance == 0 else math.inf)
-    return Certificate("bound", bound.gradient_norm, passes, bound.distance, relative, prediction)
+    labels = anchored_label_bounds(anchored, w, bound.distance)
+    return Certificate("bound", bound.gradient_norm, passes, bound.distance, relative, prediction, labels=labels)
 
 
 def certify_by_gradients(
@@ -134,16 +144,23 @@ def certify_dense(
     holdout: Data,
     passes: int,
     policy: MemoryPolicy | None,
-    afresh: bool,
+    reuse: Reuse,
     seed: int,
 ) -> Measurement:
-    """Move the anchor to the weights, and find the minimum of the anchored objective from there."""
+    """Move the anchor to the weights, and find the minimum of the anchored objective from there.
+
+    If the sums of the state could be used (`Reuse.SUMS`) and did not suffice, the pass also measures the anchor's
+    `detail`, so that they suffice next time.
+    """
     predictor, w, cost = state.predictor, state.w, Cost()
-    known = is_dense(state) and not afresh
+    # the leverages of leaves cost less than comparing two Hessians of this size
+    known = is_dense(state) and reuse is not Reuse.WEIGHTS and not isinstance(predictor.body, Leaves)
     near = hessian_of(predictor, state.regularizer, state.anchor) if known else None
     size = max(1, len(state.memory)) if policy is None else policy.size(state.count)
     choice = MemoryChoice(policy or MemoryPolicy(), size, seed, state.memory.generation)
-    measured = measure(predictor, state.regularizer, w, data, choice, "full", cost, near)
+    detailed = reuse is Reuse.SUMS and has_affordable_detail(predictor, state.count)
+    kind = DETAILED if detailed else "full"
+    measured = measure(predictor, state.regularizer, w, data, choice, kind, cost, near)
     check_count(state, measured.count)
     value = measured.value + float(state.regularizer.value(w))
     unknown = Certificate("bound", math.inf, passes, math.inf, math.inf)

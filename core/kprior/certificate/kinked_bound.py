@@ -35,11 +35,11 @@ from torch import Tensor
 
 from core.kprior.certificate.anchored_bound import (
     AnchoredBound,
-    ExactRows,
     gradient_error,
     hessian_blur,
     known_gradient,
 )
+from core.kprior.certificate.exact_rows import ExactRows
 from core.kprior.curvature import Full
 from core.kprior.curvature.full import variance_hessian
 from core.kprior.model.predictor import Predictor

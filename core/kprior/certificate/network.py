@@ -40,6 +40,10 @@ class Judgement:
     """Mean loss of the judge on unseen rows."""
     uninformed: float
     """Mean loss of a constant prediction, the mean of the targets."""
+    lost: Tensor | None
+    """(K,) which classes have no row left."""
+    ranked_first: float | None
+    """As in `Audit`."""
 
     @classmethod
     def of(
@@ -69,7 +73,8 @@ class Judgement:
         level = forgetting_levels(percentile, mine if known is None else known)
         level = torch.where(without, level.clamp(min=MIN_GONE_CLASS_LOSS), level)
         uninformed = uninformed_loss(predictor.family, unseen.y)
-        return cls(percentile, hits, fresh.accuracy, level, float(mine.mean()), uninformed)
+        ranked = ranked_first(predictor, w, removed, unseen, lost)
+        return cls(percentile, hits, fresh.accuracy, level, float(mine.mean()), uninformed, lost, ranked)
 
     def is_fit(self, before: Tensor) -> bool:
         """Whether the judge is accurate enough: at least half as good on unseen rows as the old network."""
@@ -114,14 +119,20 @@ class Yardstick:
         judged, removed = self.judgement, audit_rows(predictor, w, self.removed)
         cost.forward_passes += len(self.removed)
         percentile = percentiles(removed.losses, after)
+        capped, level = (each.cpu().clamp(max=judged.uninformed) for each in (removed.losses, judged.level))
         figures |= {
             "removed": len(self.removed),
             "removed_loss": finite_mean(removed.losses),
             "expected_loss": finite_mean(judged.level),
+            "capped_loss": finite_mean(capped),
+            "expected_capped_loss": finite_mean(level),
+            "capped_loss_error": standard_error(level - capped),
             "membership_auc": 1 - float(percentile.mean()),
             "expected_auc": 1 - float(judged.percentile.mean()),
             "auc_error": standard_error(percentile - judged.percentile),
             "fit": judged.is_fit(self.before) or not self.holdout,
+            "ranked_first": ranked_first(predictor, w, self.removed, self.unseen, judged.lost),
+            "expected_ranked_first": judged.ranked_first,
         }
         if predictor.family.name in ("categorical", "bernoulli"):
             # The judge is small; a better network predicts more labels correctly.
@@ -129,6 +140,26 @@ class Yardstick:
             figures["forgotten_label_rate"] = removed.accuracy
             figures["expected_label_rate"] = min(1.0, judged.removed_accuracy * better)
         return Audit(**figures)  # type: ignore[arg-type]
+
+
+def ranked_first(
+    predictor: Predictor, w: Tensor, removed: Examples, unseen: Examples, lost: Tensor | None
+) -> float | None:
+    """How often the output of a lost class, relative to the mean output, is larger for its removed rows than for unseen
+    ones; None if no class is lost."""
+    if lost is None or not bool(lost.any()) or predictor.family.name != "categorical":
+        return None
+    label = classes_of(removed.y).cpu()
+    found, count = 0.0, 0
+    others = predictor.outputs(w, unseen.x)
+    for k in lost.nonzero()[:, 0].tolist():
+        rows = removed.take(label == k)
+        if len(rows) == 0:
+            continue
+        ours = predictor.outputs(w, rows.x)
+        above = percentiles((ours[:, k] - ours.mean(1)).double().cpu(), (others[:, k] - others.mean(1)).double().cpu())
+        found, count = found + float(above.sum()), count + len(rows)
+    return found / count if count and math.isfinite(found) else None
 
 
 def finite_mean(values: Tensor) -> float | None:

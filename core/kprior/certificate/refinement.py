@@ -2,10 +2,9 @@
 
 import math
 from dataclasses import dataclass, replace
-from enum import Enum
 
 from core.kprior.certificate.dense import approach, certify_anchored, certify_by_gradients, certify_dense, is_dense
-from core.kprior.certificate.measurement import Measurement
+from core.kprior.certificate.result import Measurement, Reuse
 from core.kprior.certificate.wide import certify_wide
 from core.kprior.curvature import is_wide
 from core.kprior.data.examples import Data, Examples
@@ -21,17 +20,6 @@ MAX_GRADIENT_PASSES = 2
 """The maximum number of such passes between two passes that measure the curvature."""
 MAX_WIDE_PASSES = 60
 """The maximum for a wide model; each costs a small fraction of a pass that measures the curvature."""
-
-
-class Reuse(Enum):
-    """Which parts of a state a refinement may rely on."""
-
-    SUMS = "sums"
-    """Everything: no pass is made if the sums at the anchor suffice."""
-    LEVERAGES = "leverages"
-    """The weights, and the leverages that decide which examples are remembered: at least one pass is made."""
-    WEIGHTS = "weights"
-    """The weights alone: everything else is measured first."""
 
 
 def certify(
@@ -56,7 +44,7 @@ def certify(
     data
         All examples that the state represents.
     holdout
-        Examples whose predictions are bounded, too.
+        Examples whose predictions are bounded as well.
     passes
         The number of passes that the certificate reports.
     policy
@@ -91,14 +79,14 @@ def certify(
     >>> 0.0141 < found.certificate.bound < 0.015, found.refined_certificate.bound < 1e-3
     (True, True)
     """
-    if not state.predictor.linear:
-        raise ValueError("No bound exists for a network; `adapt` measures it instead.")
+    require_linear(state)
     timer = Cost()
     with timer.timed():
         if is_wide(state.predictor):
-            result = certify_wide(state, memory, data, holdout, Cost())
+            result = certify_wide(state, memory, data, holdout, Cost(), rounds=0)
         else:
-            result = certify_dense(state, memory, data, holdout, passes, policy, afresh, seed)
+            reuse = Reuse.WEIGHTS if afresh else Reuse.LEVERAGES
+            result = certify_dense(state, memory, data, holdout, passes, policy, reuse, seed)
     return replace(result, cost=result.cost + timer)
 
 
@@ -124,7 +112,7 @@ def refine(
     rounds
         The maximum number of passes. A wide model may take more, because its passes cost less.
     holdout
-        Examples whose predictions are bounded, too.
+        Examples whose predictions are bounded as well.
     policy
         How the new memory is selected; by default, it keeps its size.
     seed
@@ -171,6 +159,7 @@ class Refinement:
 
     def run(self, state: State, memory: Examples, data: Data) -> Measurement:
         """Refine a GLM; as `refine`."""
+        require_linear(state)
         if self.rounds < 1:
             raise ValueError("`rounds` must be at least 1.")
         tolerance, rounds, holdout, seed = self.tolerance, self.rounds, self.holdout, self.seed
@@ -203,10 +192,11 @@ class Refinement:
         passes = spent
         while passes < rounds:
             passes += 1
-            first = afresh and passes == 1
-            asked = {"holdout": holdout, "passes": passes, "policy": self.policy, "afresh": first, "seed": seed}
-            measured = certify(state, memory, data, **asked)  # type: ignore[arg-type]
-            cost = cost + measured.cost
+            reuse = Reuse.LEVERAGES if afresh and passes > 1 else self.reuse
+            timer = Cost()
+            with timer.timed():
+                measured = certify_dense(state, memory, data, holdout, passes, self.policy, reuse, seed)
+            cost = cost + measured.cost + timer
             if best is not None and not measured.value <= best.value + 1e-9 * abs(best.value):
                 # The step was too long: go most of the way back.
                 state, memory = replace(best.state, w=best.state.w + (state.w - best.state.w) / 8), best.memory
@@ -229,6 +219,12 @@ class Refinement:
                     return replace(nearer, certificate=replace(nearer.certificate, passes=passes), cost=cost)
         assert sure is not None
         return ended(sure, passes, cost)
+
+
+def require_linear(state: State) -> None:
+    """Raise ValueError for a network."""
+    if not state.predictor.linear:
+        raise ValueError("No bound exists for a network; `adapt` measures it instead.")
 
 
 def smaller_bound(last: Measurement, before: Measurement | None) -> Measurement:

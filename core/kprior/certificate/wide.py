@@ -7,15 +7,17 @@ import torch
 
 from core.kprior.certificate.bounds import prediction_bound_by_length
 from core.kprior.certificate.certificate import Certificate
-from core.kprior.certificate.measurement import Measurement
+from core.kprior.certificate.labels import wide_label_bounds
+from core.kprior.certificate.result import Measurement
 from core.kprior.certificate.wide_objective import WideObjective, WideSolution, descent_reporter
-from core.kprior.curvature import Blocks
+from core.kprior.curvature import Blocks, Curvature
 from core.kprior.curvature.estimate import estimate_curvature, estimate_inverse, sample_fraction
 from core.kprior.curvature.row_space import has_few_rows
 from core.kprior.data.examples import Data, Examples
 from core.kprior.passes.cost import Cost
 from core.kprior.passes.encoded import EncodedData
 from core.kprior.solvers import Progress
+from core.kprior.solvers.preconditioned_lbfgs import Descent, ValueAndGradient
 from core.kprior.state import State, align, move_anchor
 from core.kprior.state.anchor import Anchor
 
@@ -47,6 +49,8 @@ def refine_wide(
     w = anchor.w if anchor.exact else state.w
     report = None if progress is None else descent_reporter(progress)
     first = min(rounds, PASSES_PER_STAGE)
+    if rounds == 0:
+        return measured_state(state, memory, objective.measure(unmoved(state)), curvature)
     if few:
         inverse = estimate_inverse(predictor, w, encoded.sample(fraction, 0), state.count, 0, delta)
     else:
@@ -68,9 +72,19 @@ def refine_wide(
         descent = replace(more, passes=descent.passes + more.passes)
         if stuck:
             break
-    measured = objective.measure(descent)
-    gradient = measured.seen.gradient.reshape(-1)
-    seen = measured.seen
+    return measured_state(state, memory, objective.measure(descent), curvature)
+
+
+def unmoved(state: State) -> Descent:
+    """A descent that ends where it begins, at the weights of the state."""
+    return Descent(state.w, ValueAndGradient(math.inf, state.anchor.gradient), 0, True)
+
+
+def measured_state(
+    state: State, memory: Examples, measured: WideSolution, curvature: Curvature
+) -> tuple[State, WideSolution]:
+    """The state with its anchor at measured weights."""
+    gradient, seen = measured.seen.gradient.reshape(-1), measured.seen
     moved = Anchor(measured.w, gradient, curvature, exact=True, rounding=seen.rounding, value=seen.value)
     return replace(move_anchor(state, moved, align(state, memory)), w=measured.w), measured
 
@@ -85,9 +99,13 @@ def certify_wide(
     tolerance: float = math.inf,
     rounds: int = 1,
 ) -> Measurement:
-    """Passes for the gradient alone, until the bound is within the tolerance or the rounds are spent."""
+    """Passes for the gradient alone, until the bound is within the tolerance or the rounds are spent; with no round,
+    one pass at the weights as they are."""
     moved, found = refine_wide(state, memory, data, tolerance, rounds, cost)
     prediction = prediction_bound_by_length(state.predictor, found.w, found.bound, holdout)
     relative = found.relative
-    certificate = Certificate("bound", found.gradient_norm, found.passes, found.bound, relative, prediction)
+    labels = wide_label_bounds(state.regularizer, found.seen, found.bound)
+    certificate = Certificate(
+        "bound", found.gradient_norm, found.passes, found.bound, relative, prediction, labels=labels
+    )
     return Measurement(certificate, moved, memory, None, None, cost)

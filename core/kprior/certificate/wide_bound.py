@@ -50,6 +50,16 @@ def has_free_bias(regularizer: L2, outputs: int) -> bool | None:
     return True if bool(free[:, -1].all()) and not bool(free[:, :-1].any()) else None
 
 
+def lacks_optimum(regularizer: L2, seen: Gradient) -> bool:
+    """Whether an unpenalised bias has no finite optimum: that of a class without examples decreases forever.
+
+    The loss of such rows decreases in this bias as long as its mean is above zero.
+    """
+    family = seen.predictor.family
+    vanishing = family.name in ("bernoulli", "categorical", "poisson")
+    return vanishing and bool(has_free_bias(regularizer, family.outputs)) and bool((seen.targets == 0).any())
+
+
 def gradient_error(regularizer: L2, seen: Gradient, gradient: Tensor) -> float:
     """Upper bound of the rounding error of the computed gradient."""
     return seen.rounding + 4 * UNIT_ROUNDOFF * (float(regularizer.magnitude(seen.w).norm()) + float(gradient.norm()))

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from core.kprior.certificate.wide_bound import distance_bound, gradient_error, has_free_bias
+from core.kprior.certificate.wide_bound import distance_bound, gradient_error, has_free_bias, lacks_optimum
+from core.kprior.data.leaf_rows import with_features
 from core.kprior.model.families import Categorical
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2
@@ -15,7 +16,7 @@ from core.kprior.passes.cost import Cost
 from core.kprior.passes.encoded import EncodedData
 from core.kprior.passes.gradient import Gradient
 from core.kprior.solvers.base import Progress
-from core.kprior.solvers.preconditioned import (
+from core.kprior.solvers.preconditioned_lbfgs import (
     Descent,
     DescentProblem,
     Inverse,
@@ -24,6 +25,9 @@ from core.kprior.solvers.preconditioned import (
     preconditioned_lbfgs,
     project_gauge,
 )
+
+CENTRE_ROWS = 1_000
+"""Rows of a tree ensemble whose features give the centre, which may be any point near the rows."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,7 @@ class WideObjective:
             first = next(self.data.encoded_chunks(), None)
             if first is None:
                 raise ValueError("There are no examples.")
-            self.centre = first.x[:, :-1].double().mean(0)
+            self.centre = with_features(self.predictor, first, CENTRE_ROWS).x[:, :-1].double().mean(0)
         return self.centre
 
     @property
@@ -99,21 +103,23 @@ class WideObjective:
         max_passes: int = 300,
         report: Callable[[int, float], None] | None = None,
     ) -> Descent:
-        """Descend until the bound is within the tolerance; without `certified`, until float32 gradients suggest so."""
+        """Descend until the bound is within the tolerance; without `certified`, until the next step is."""
         penalised = self.regularizer.delta[self.regularizer.delta > 0]
         ridge = float(penalised.min()) if len(penalised) else 1e-12
-        ratio = 1.0  # of the bound to |gradient| / delta; one unless the bias is free
+        # of the bound to |gradient| / delta; usually above one if the bias is free, which saves a careful pass
+        ratio = 2.0 if has_free_bias(self.regularizer, self.predictor.family.outputs) else 1.0
 
         def near(at: Tensor, gradient: Tensor) -> float:
             target = tolerance * float(at.norm())
-            return ratio * float(gradient.norm()) / ridge / target if target > 0 else math.inf
+            length = ratio * float(gradient.norm()) / ridge if certified else float(inverse(gradient).norm())
+            return length / target if target > 0 else math.inf
 
         def enough(at: Tensor, evaluation: ValueAndGradient) -> bool:
             nonlocal ratio
             assert self.seen is not None
             bound = distance_bound(self.regularizer, self.seen)
-            if bound <= tolerance * float(at.norm()):
-                return True
+            if bound <= tolerance * float(at.norm()) or lacks_optimum(self.regularizer, self.seen):
+                return True  # without an optimum, no pass will give a bound
             found = bound * ridge / max(float(evaluation.gradient.norm()), 1e-300)
             ratio = max(2 * ratio, 4.0) if math.isinf(bound) else max(ratio, 1.1 * found)
             return False

@@ -12,12 +12,13 @@ updates them; they are never recomputed. Four backends share one interface and o
 Examples are removed with negative weights; `clip` then restores positive semi-definiteness.
 """
 
-from core.kprior.curvature.base import Curvature, cholesky, ggn_rows, row_chunks
+from core.kprior.curvature.base import Curvature, cholesky, ggn_rows, row_chunks, solve_factored
 from core.kprior.curvature.blocks import Blocks
 from core.kprior.curvature.diagonal import Diagonal
 from core.kprior.curvature.full import Full, balance, glm_hessian
 from core.kprior.curvature.kronecker import Kronecker
 from core.kprior.model.predictor import Predictor
+from core.kprior.model.tree_leaves import Leaves
 
 __all__ = [
     "Blocks",
@@ -31,10 +32,13 @@ __all__ = [
     "glm_hessian",
     "is_wide",
     "row_chunks",
+    "solve_factored",
 ]
 
 MAX_FULL_SIZE = 1_000
 """Largest number of parameters for the full matrix: beyond, computing it takes longer than a fit without it."""
+MAX_LEAF_SIZE = 4_096
+"""The same for trees, whose matrix is summed over pairs of leaves."""
 MAX_BLOCK_NUMBERS = 2**27
 """Largest size of all blocks of a wide GLM (half a gigabyte); beyond, a Kronecker product replaces them."""
 MAX_KRONECKER_INPUTS = 8_192
@@ -60,12 +64,17 @@ def curvature_for(predictor: Predictor, kind: str = "auto") -> Curvature:
 
 def is_wide(predictor: Predictor) -> bool:
     """Whether a GLM has too many weights for its full Hessian, so that its solver uses gradients only."""
-    return predictor.linear and predictor.size > MAX_FULL_SIZE
+    return predictor.linear and predictor.size > max_full_size(predictor)
+
+
+def max_full_size(predictor: Predictor) -> int:
+    """Largest number of parameters for which the full matrix of a model is computed."""
+    return MAX_LEAF_SIZE if isinstance(predictor.body, Leaves) else MAX_FULL_SIZE
 
 
 def kind_for(predictor: Predictor) -> str:
     """The default backend of a model."""
-    if predictor.size <= MAX_FULL_SIZE:
+    if predictor.size <= max_full_size(predictor):
         return "full"
     if not predictor.linear:
         return "kronecker" if Kronecker.supports(predictor) else "diagonal"

@@ -10,6 +10,8 @@ from torch import Tensor
 from core.kprior.data.examples import Examples
 from core.kprior.model.predictor import Predictor
 
+MAX_COPIED_SIZE = 1_000
+"""Size up to which `torch.cholesky_solve` is used; it copies the factor, which takes ten times as long as solving."""
 ROW_BYTES = 2**27
 """Memory for the Jacobian rows of one step."""
 
@@ -105,3 +107,12 @@ def cholesky(matrix: Tensor) -> Tensor:
         if int(info) == 0:
             return factor
     raise ArithmeticError("A curvature matrix is not positive semi-definite.")
+
+
+def solve_factored(factor: Tensor, v: Tensor) -> Tensor:
+    """H^-1 v for the Cholesky factor of H: (P, P), (P,) -> (P,)."""
+    if len(v) <= MAX_COPIED_SIZE:
+        return torch.cholesky_solve(v[:, None], factor)[:, 0]
+    half = torch.linalg.solve_triangular(factor, v[:, None], upper=False)
+    solved: Tensor = torch.linalg.solve_triangular(factor.T, half, upper=True)[:, 0]
+    return solved

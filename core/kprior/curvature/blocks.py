@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from core.kprior.curvature.base import Curvature
+from core.kprior.curvature.leaf_sums import leaf_hessian
 from core.kprior.data.examples import Examples
 from core.kprior.model.predictor import Predictor
+from core.kprior.model.tree_leaves import LeafRows
 
 MAX_ADDED_ROWS = 1_000
 """Largest number of added rows that a block uses at a time."""
@@ -53,7 +55,7 @@ class Blocks(Curvature):
         rows_per_output: int,
         generator: torch.Generator,
     ) -> Self:
-        """Estimate the blocks of `count` rows from a random sample, whose x are features (n, D) in float32.
+        """Estimate the blocks of `count` rows from a random sample, whose x are features (n, D) in float32, or slots.
 
         For each output, `rows_per_output` rows are drawn with probabilities proportional to their variances, by
         systematic sampling: each drawn row represents the same fraction of the total variance, and if there are few
@@ -61,7 +63,8 @@ class Blocks(Curvature):
         """
         blocks = cls.zeros(predictor)
         K, D = blocks.matrices.shape[:2]
-        f = sample.x @ w.view(K, D).to(sample.x).T
+        leaves = None if sample.x.is_floating_point() else LeafRows(sample.x.long(), D)
+        f = sample.x @ w.view(K, D).to(sample.x).T if leaves is None else leaves.outputs(w.view(K, D))
         variance = predictor.family.curvature(sample.y.to(f), f).double()
         if sample.weight is not None:
             variance = variance * sample.weight.to(variance)[:, None]
@@ -81,9 +84,13 @@ class Blocks(Curvature):
             chosen = torch.searchsorted(summed, u).clamp(max=len(summed) - 1)
             index, times = chosen.unique(return_counts=True)
             blocks.weight[k] = scale * total / rows_per_output
+            blocks.drawn[k] = sample.key[chosen.cpu()]
+            if leaves is not None:
+                some = LeafRows(leaves.slots[index], D)
+                blocks.matrices[k] = leaf_hessian(some, times * (scale * total / rows_per_output)).float()
+                continue
             rows = sample.x[index] * (times * (scale * total / rows_per_output)).sqrt().to(sample.x)[:, None]
             blocks.matrices[k] = rows.T @ rows
-            blocks.drawn[k] = sample.key[chosen.cpu()]
         return blocks
 
     def stands_for(self, count: int) -> bool:

@@ -108,11 +108,11 @@ def glm_hessian(
     ]  # skip features that are zero in all rows, such as flags of values that are never missing
     if len(used) < D:
         phi = phi[:, used]
-    if K > 1:
+    if family.coupled:
         parts = softmax_hessian(phi, family, f, weight)
     else:
         variance = family.variance(f) if y is None else family.curvature(y, f)
-        parts = variance_hessian(phi, variance[:, 0], weight)
+        parts = torch.block_diag(*[variance_hessian(phi, variance[:, k], weight) for k in range(K)])
     if len(used) == D:
         return parts.reshape(K * D, K * D)
     places = (torch.arange(K, device=phi.device)[:, None] * D + used).reshape(-1)

@@ -22,8 +22,9 @@ from torch import Tensor
 from core.kprior.curvature import Full, balance
 from core.kprior.data.examples import Examples
 from core.kprior.model.architectures import Linear
-from core.kprior.model.encoders import size_of
+from core.kprior.model.input_encoders import size_of
 from core.kprior.model.predictor import Predictor
+from core.kprior.model.tree_leaves import Leaves
 
 SHRINKAGE = 1 / 3
 MAX_INPUTS = 2_000
@@ -43,10 +44,10 @@ class Surrogate:
 
     @classmethod
     def zeros(cls, predictor: Predictor) -> Surrogate | None:
-        """Empty sums; None if the model is linear or has too many inputs."""
+        """Empty sums; None if the model is linear, has too many inputs, or is a tree ensemble."""
         size = size_of(predictor.encoder.shape) + 1
         plain = isinstance(predictor.body, Linear) and predictor.body.degree == 1
-        if plain or size > MAX_INPUTS:
+        if plain or size > MAX_INPUTS or isinstance(predictor.body, Leaves):
             return None
         square = torch.zeros(size, size, dtype=torch.float64, device=predictor.device)
         return cls(square, square.new_zeros(size, predictor.family.outputs), square.clone())
@@ -59,7 +60,7 @@ class Surrogate:
         """Add examples, or remove them with negative weights."""
         z = predictor.encode(x)
         f = predictor.outputs_of_encoded(w, z).double()
-        if f.shape[1] > 1:
+        if predictor.family.coupled:
             f = f - f.mean(1, keepdim=True)
         z = z.flatten(1).double()
         phi = torch.cat([z, torch.ones_like(z[:, :1])], 1)

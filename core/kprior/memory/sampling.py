@@ -15,7 +15,7 @@ from torch import Tensor
 
 from core.kprior.data.codec import Tensors
 from core.kprior.data.examples import Examples, concatenate
-from core.kprior.data.hashing import uniform
+from core.kprior.data.keyed_random import uniform
 
 
 class PrioritySampler:

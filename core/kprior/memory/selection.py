@@ -10,13 +10,16 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from core.kprior.curvature.leaf_sums import leaf_leverage
 from core.kprior.data.codec import Tensors, join_groups, take_group
 from core.kprior.data.examples import Data, Examples, chunks_of, concatenate
-from core.kprior.data.hashing import uniform
+from core.kprior.data.keyed_random import uniform
+from core.kprior.data.leaf_rows import leaf_rows
 from core.kprior.memory.memory import Memory, MemoryPolicy, Select, remember
 from core.kprior.memory.sampling import PrioritySampler
 from core.kprior.model.families import classes_of
 from core.kprior.model.predictor import Predictor
+from core.kprior.model.tree_leaves import Leaves
 from core.kprior.passes.accumulator import Accumulator, model_config, model_of
 from core.kprior.passes.leverage import leverage_roots, leverages, whitener
 
@@ -49,7 +52,12 @@ class MemorySelection(Accumulator):
             select = Select.RANDOM if hessian is None else Select.LEVERAGE
         self.select = select
         self.balance = policy.balance and predictor.family.classifies
-        self._roots = None if hessian is None else leverage_roots(whitener(hessian), predictor.family.outputs)
+        root = None if hessian is None else whitener(hessian)
+        # the leverages of one output of a tree ensemble follow from pairs of leaves
+        leaves = isinstance(predictor.body, Leaves) and predictor.family.outputs == 1 and not predictor.family.kinked
+        self._inverse = root.T @ root if root is not None and leaves else None
+        family = predictor.family
+        self._roots = None if root is None or leaves else leverage_roots(root, family.outputs, family.coupled)
         self._top = size - size // 4 if select is Select.LEVERAGE and not self.balance else 0
         self._samplers: dict[int, PrioritySampler] = {}
         P = predictor.size
@@ -61,6 +69,8 @@ class MemorySelection(Accumulator):
     def offer(self, examples: Examples, weight: Tensor | None = None) -> None:
         """Offer the next examples of the stream."""
         kept = examples.bare() if self.bare else examples
+        if self._inverse is not None and (slots := leaf_rows(self.predictor, examples)) is not None:
+            self._sampler(HIGHEST_LEVERAGE).offer(kept, leaf_leverage(slots, self._inverse).cpu())
         if self._roots is not None:
             phi = self.predictor.features(examples.x)
             leverage = leverages(self.predictor, self.w, phi, examples.y, self._roots).cpu()
@@ -116,7 +126,7 @@ class MemorySelection(Accumulator):
             if label == HIGHEST_LEVERAGE:
                 self._samplers[label] = PrioritySampler(self._top, False, self.seed)
                 return self._samplers[label]
-            size = self.size  # some of these rows may be in the top sample, too, and are dropped
+            size = self.size  # some of these rows may be in the top sample as well, and are dropped
             if self.balance:
                 size = max(1, size // max(2, self.predictor.family.outputs))
             if self.select is Select.COVERAGE:

@@ -13,7 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from .glm import Glm as Glm
+from .sequential import sequential
 from .spec import Architecture
+from .tree_leaves import Leaves
 
 ENTRY_POINTS = "amend.architectures"
 MAX_FEATURES = 1_000_000
@@ -23,21 +26,6 @@ MAX_FREQUENCIES = 2**27
 KERNELS = ("rbf", "matern")
 SMOOTHNESS = (1.5, 2.5)
 """Values that nu of a Matern kernel can have; the first is the default."""
-
-
-class Glm(nn.Module):
-    """f = W phi(x) with fixed features phi, the last of which is the constant 1: the bias is the last column of W."""
-
-    weight: nn.Parameter
-    blur: float = 0.0
-    """Largest possible difference between the features of a row in one batch and those of the same row in another."""
-
-    def features(self, z: Tensor) -> Tensor:
-        """phi: encoded inputs (n, ...) -> (n, D), the last column 1."""
-        raise NotImplementedError
-
-    def forward(self, z: Tensor) -> Tensor:
-        return self.features(z) @ self.weight.T
 
 
 class Linear(Glm):
@@ -236,16 +224,19 @@ def lenet5(shape: tuple[int, ...], outputs: int) -> nn.Module:
 BUILT_IN: dict[str, Callable[..., nn.Module]] = {
     "linear": Linear,
     "kernel": Kernel,
+    "trees": Leaves,
     "mlp": MLP,
     "cifarnet": cifarnet,
     "lenet5": lenet5,
+    "sequential": sequential,
 }
 
 
 def architecture_of(spec: Architecture, shape: tuple[int, ...], outputs: int) -> nn.Module:
     """Build a body from its spec, with initial weights from torch's random generator."""
     kind = spec.get("kind")
-    options = {name: value for name, value in spec.items() if name != "kind"}
+    # a frozen encoder produces the inputs of the body
+    options = {name: value for name, value in spec.items() if name not in ("kind", "encoder")}
     if kind == "plugin":
         name = options.pop("name", None)
         found = list(entry_points(group=ENTRY_POINTS, name=str(name)))

@@ -8,7 +8,7 @@ from numbers import Integral, Real
 from .spec import CategoryColumn
 
 OTHER = "other"
-"""Name of an unseen value; the value itself is not stored."""
+"""Name of an unseen value where its text is not known."""
 UNSEEN = -1.0
 """Code of an unseen value. It is not an index, so it stays the same when the column gets more values."""
 

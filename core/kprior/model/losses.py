@@ -1,12 +1,12 @@
 """The family that a target and a loss determine, and which of them fit together."""
 
-from .families import Bernoulli, Categorical, Family, Gaussian, Poisson
-from .kinked import Huber, SquaredHinge
+from .families import Bernoulli, Categorical, Family, Gaussian, Labels, LinearProbability, Poisson
+from .kinked_losses import Huber, SquaredHinge
 from .spec import Loss, Target, default_loss
 
 
 def family_of(target: Target, loss: Loss | None = None) -> Family:
-    """The family of a target (binary, classes, number or count) with its default loss or another that fits it.
+    """The family of a target (binary, classes, labels, number or count) with its default loss or another that fits it.
 
     Raises
     ------
@@ -19,13 +19,15 @@ def family_of(target: Target, loss: Loss | None = None) -> Family:
         return Huber(loss.get("threshold", 1.35))
     if name == "squared_hinge" and target["kind"] == "binary":
         return SquaredHinge()
+    if name == "squared" and target["kind"] == "binary":
+        return LinearProbability()
     if name != own:
         raise ValueError(f"The loss {name!r} does not fit a target of kind {target['kind']!r}.")
     if target["kind"] == "binary":
         return Bernoulli()
-    if target["kind"] == "classes":
+    if target["kind"] == "classes" or target["kind"] == "labels":
         values = target.get("values")
         if not isinstance(values, (list, tuple)):
-            raise ValueError("A target of kind 'classes' needs 'values'.")
-        return Categorical(len(values))
+            raise ValueError(f"A target of kind {target['kind']!r} needs 'values'.")
+        return Categorical(len(values)) if target["kind"] == "classes" else Labels(len(values))
     return Gaussian() if target["kind"] == "number" else Poisson()

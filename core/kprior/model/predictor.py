@@ -5,16 +5,19 @@ Linear predictors work in float64 (their solves are exact), networks in float32.
 """
 
 import copy
+from collections.abc import Mapping
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vmap
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from .architectures import Glm, Hidden, architecture_of
-from .encoders import encoder_of
+from .input_encoders import Encoder, model_encoder
 from .losses import family_of
 from .spec import PredictorSpec, class_weights
+from .tree_splits import LeafEncoder
 
 
 class Rows(Protocol):
@@ -72,7 +75,7 @@ class Predictor:
             self.spec["loss"] = copy.deepcopy(spec["loss"])
         self.device = torch.device(device)
         self.family = family_of(spec["target"], spec.get("loss"))
-        self.encoder = encoder_of(spec["input"]).to(self.device)
+        self.encoder = encoder_for(spec).to(self.device)
         weights = class_weights(spec["target"], spec.get("class_weight", {}))
         self._class_weight: Tensor | None = None
         if any(weight != 1 for weight in weights):
@@ -86,8 +89,11 @@ class Predictor:
                 f"The loss {self.family.name!r} is for linear models; networks use the default loss of their target."
             )
         self.dtype = torch.float64 if isinstance(self.body, Glm) else torch.float32
+        self._shapes = {name: p.shape for name, p in self.body.named_parameters() if p.requires_grad}
         self.body.to(device=self.device, dtype=self.dtype).requires_grad_(False)
-        self._shapes = {name: p.shape for name, p in self.body.named_parameters()}
+        self._norms = [m for m in self.body.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
+        self.batch_statistics = False
+        """Whether BatchNorm layers normalise training batches by their own statistics, and learn from them."""
         self.size = sum(shape.numel() for shape in self._shapes.values())
 
     @property
@@ -97,7 +103,46 @@ class Predictor:
 
     def initial_weights(self) -> Tensor:
         """The (P,) weights that the body was built with: zeros for GLMs, random weights for networks."""
-        return torch.cat([p.detach().reshape(-1) for p in self.body.parameters()]).clone()
+        named = self.body.named_parameters()
+        return torch.cat([p.detach().reshape(-1) for name, p in named if name in self._shapes]).clone()
+
+    @property
+    def has_statistics(self) -> bool:
+        """Whether the body has BatchNorm layers, whose statistics are computed by a training from scratch."""
+        return bool(self._norms)
+
+    def constants(self) -> dict[str, Tensor]:
+        """What belongs to a version besides its weights: units of the encoder, frozen parameters and buffers."""
+        body = {name: tensor for name, tensor in self.body.state_dict().items() if name not in self._shapes}
+        made = {f"encoder.{name}": tensor for name, tensor in self.encoder.state_dict().items()}
+        return made | {f"body.{name}": tensor for name, tensor in body.items()}
+
+    def load_constants(self, tensors: Mapping[str, Tensor]) -> None:
+        """The inverse of `constants`, ignoring other tensors. Raises ValueError if one is missing or does not fit."""
+        encoder = {name.partition(".")[2]: tensor for name, tensor in tensors.items() if name.startswith("encoder.")}
+        self.encoder.load_state_dict(encoder)
+        wanted = {name: tensor for name, tensor in self.constants().items() if name.startswith("body.")}
+        for name, tensor in wanted.items():
+            if name not in tensors or tensors[name].shape != tensor.shape:
+                raise ValueError(f"{name} is missing, or does not have the shape {tuple(tensor.shape)}.")
+        for name, tensor in wanted.items():
+            tensor.copy_(tensors[name])
+
+    def inherit(self, other: "Predictor") -> None:
+        """Take the units of another model's encoder, and what is frozen in its body if the architecture is the same."""
+        self.encoder.load_state_dict(other.encoder.state_dict())
+        if self.spec["architecture"] == other.spec["architecture"]:
+            theirs = other.body.state_dict()
+            named = self.body.state_dict().items()
+            for name, tensor in named:
+                if name not in self._shapes and theirs[name].shape == tensor.shape:
+                    tensor.copy_(theirs[name])
+
+    def reset_statistics(self) -> None:
+        """Forget the statistics of BatchNorm layers; the next batches determine them, each with the same weight."""
+        for norm in self._norms:
+            norm.reset_running_stats()
+            norm.momentum = None
 
     def initial_weights_for(self, mean: Tensor, deviation: Tensor) -> Tensor:
         """Initial (P,) weights of a network, scaled so that its outputs are about as large as its targets.
@@ -113,6 +158,8 @@ class Predictor:
         start, unit = (part.to(w) for part in self.family.initial_outputs(mean, deviation))
         weights = self.unflatten(w)
         for name, parameter in self.body.named_parameters():
+            if name not in weights:  # frozen
+                continue
             if parameter is last.weight:
                 weights[name].mul_(unit[:, None])
             elif parameter is last.bias:
@@ -206,6 +253,8 @@ class Predictor:
         """f for encoded inputs: (P,), (n, *shape) -> (n, K). `training` switches dropout on."""
         if self.body.training != training:  # switching visits all modules
             self.body.train(training)
+        for norm in self._norms:  # a single row has no variance
+            norm.train(training and self.batch_statistics and len(z) > 1)
         out: Tensor = functional_call(self.body, self.unflatten(w), (z,))
         return out
 
@@ -229,5 +278,13 @@ class Predictor:
         return {
             name: module
             for name, module in self.body.named_modules()
-            if next(module.parameters(recurse=False), None) is not None
+            if any(f"{name}.{own}".lstrip(".") in self._shapes for own, _ in module.named_parameters(recurse=False))
         }
+
+
+def encoder_for(spec: PredictorSpec) -> Encoder:
+    """The encoder of a model: the splits of its trees, or that of its input."""
+    architecture = spec["architecture"]
+    if architecture["kind"] != "trees":
+        return model_encoder(spec)
+    return LeafEncoder(spec["input"], architecture.get("trees", 100), architecture.get("leaves", 31))

@@ -9,6 +9,7 @@ from typing import Literal
 from .spec_types import Architecture as Architecture
 from .spec_types import CategoryColumn as CategoryColumn
 from .spec_types import Column as Column
+from .spec_types import FrozenEncoder as FrozenEncoder
 from .spec_types import Input as Input
 from .spec_types import KernelArchitecture as KernelArchitecture
 from .spec_types import Loss as Loss
@@ -29,7 +30,17 @@ def is_network(architecture: Architecture) -> bool:
     >>> is_network({"kind": "kernel"}), is_network({"kind": "mlp"})
     (False, True)
     """
-    return architecture["kind"] not in ("linear", "kernel")
+    return architecture["kind"] not in ("linear", "kernel", "trees")
+
+
+def frozen_encoder(spec: PredictorSpec) -> FrozenEncoder | None:
+    """The frozen encoder of a model, if it has one: it turns raw inputs into features before the engine sees them.
+
+    >>> frozen_encoder({"architecture": {"kind": "linear", "encoder": {"kind": "hashing", "features": 64}}})
+    {'kind': 'hashing', 'features': 64}
+    """
+    architecture = spec["architecture"]
+    return architecture.get("encoder") if architecture["kind"] == "linear" else None
 
 
 def shape_of(given: Input) -> tuple[int, ...]:
@@ -40,11 +51,13 @@ def shape_of(given: Input) -> tuple[int, ...]:
     """
     if given["kind"] == "vector":
         return (given["dim"],)
+    if given["kind"] == "text":
+        return (1,)
     return tuple(given["shape"]) if given["kind"] == "image" else (len(given["columns"]),)
 
 
 def column_names(given: Input) -> list[str]:
-    """Names of the columns of an input: a vector's are its indices, and an image has none.
+    """Names of the columns of an input: a vector's are its indices, images and texts have none.
 
     >>> column_names({"kind": "vector", "dim": 3})
     ['0', '1', '2']
@@ -54,8 +67,10 @@ def column_names(given: Input) -> list[str]:
     return [column["name"] for column in given["columns"]] if given["kind"] == "table" else []
 
 
-def dtype_of(given: Input) -> Literal["float32", "uint8"]:
-    """Type in which the numbers of examples are stored."""
+def dtype_of(given: Input) -> Literal["float32", "uint8", "object"]:
+    """Type in which the numbers of examples are stored; texts are objects (`text_storage.py`)."""
+    if given["kind"] == "text":
+        return "object"
     return given.get("dtype", "float32") if given["kind"] == "image" else "float32"
 
 
@@ -69,12 +84,12 @@ def class_weights(target: Target, given: dict[str, float]) -> list[float]:
 
 
 def values_of(target: Target) -> list[int | str]:
-    """The values of a target that is one of several; none for numbers and counts.
+    """The values of a target that is one or some of several; none for numbers and counts.
 
     >>> values_of({"kind": "classes", "values": ["cat", "dog"]}), values_of({"kind": "binary"})
     (['cat', 'dog'], [0, 1])
     """
-    if target["kind"] == "classes":
+    if target["kind"] == "classes" or target["kind"] == "labels":
         return target["values"]
     return [0, 1] if target["kind"] == "binary" else []
 
@@ -96,6 +111,6 @@ def default_loss(target: Target) -> OwnLoss:
     {'kind': 'squared'}
     """
     kind = target.get("kind")
-    if kind not in ("binary", "classes", "number", "count"):
-        raise ValueError(f"Unknown target kind {kind!r}. Choose one of: binary, classes, number, count.")
+    if kind not in ("binary", "classes", "labels", "number", "count"):
+        raise ValueError(f"Unknown target kind {kind!r}. Choose one of: binary, classes, labels, number, count.")
     return {"kind": "squared" if kind == "number" else "poisson" if kind == "count" else "log"}

@@ -46,6 +46,7 @@ class CategoryColumn(TypedDict):
 class VectorInput(TypedDict):
     kind: Literal["vector"]
     dim: int
+    transform: NotRequired[Transform]
 
 
 class ImageInput(TypedDict):
@@ -57,6 +58,11 @@ class ImageInput(TypedDict):
 class TableInput(TypedDict):
     kind: Literal["table"]
     columns: list[Column]
+    transform: NotRequired[Transform]
+
+
+class TextInput(TypedDict):
+    kind: Literal["text"]
 
 
 class BinaryTarget(TypedDict):
@@ -69,17 +75,43 @@ class ClassesTarget(TypedDict):
     merge: NotRequired[dict[str, int | str]]
 
 
+class LabelsTarget(TypedDict):
+    kind: Literal["labels"]
+    values: list[int | str]
+
+
 class NumberTarget(TypedDict):
     kind: Literal["number"]
+    transform: NotRequired[Literal["log", "log1p"]]
 
 
 class CountTarget(TypedDict):
     kind: Literal["count"]
 
 
+class HashingEncoder(TypedDict):
+    kind: Literal["hashing"]
+    features: NotRequired[int]
+
+
+class OnnxEncoder(TypedDict):
+    kind: Literal["onnx"]
+    digest: str
+    features: NotRequired[int]
+    trained_on: NotRequired[Literal["other", "examples"]]
+
+
+class PluginEncoder(TypedDict):
+    kind: Literal["plugin"]
+    name: str
+    digest: NotRequired[str]
+    features: NotRequired[int]
+
+
 class LinearArchitecture(TypedDict):
     kind: Literal["linear"]
     degree: NotRequired[int]
+    encoder: NotRequired[FrozenEncoder]
     features: NotRequired[list[int] | None]
 
 
@@ -90,6 +122,14 @@ class KernelArchitecture(TypedDict):
     lengthscale: NotRequired[float]
     nu: NotRequired[float]
     seed: NotRequired[int]
+
+
+class TreesArchitecture(TypedDict):
+    kind: Literal["trees"]
+    trees: NotRequired[int]
+    leaves: NotRequired[int]
+    learning_rate: NotRequired[float]
+    min_examples: NotRequired[int]
 
 
 class MlpArchitecture(TypedDict):
@@ -103,6 +143,11 @@ class CifarnetArchitecture(TypedDict):
 
 class Lenet5Architecture(TypedDict):
     kind: Literal["lenet5"]
+
+
+class SequentialArchitecture(TypedDict):
+    kind: Literal["sequential"]
+    layers: list[Layer]
 
 
 class PluginArchitecture(TypedDict):
@@ -123,26 +168,192 @@ class HuberLoss(TypedDict):
     threshold: NotRequired[float]
 
 
+class FillStep(TypedDict):
+    kind: Literal["fill"]
+    values: list[float | None]
+    flags: NotRequired[list[int]]
+
+
+class ScaleStep(TypedDict):
+    kind: Literal["scale"]
+    mean: list[float]
+    scale: list[float]
+
+
+class ClipStep(TypedDict):
+    kind: Literal["clip"]
+    low: float
+    high: float
+
+
+class OneHotStep(TypedDict):
+    kind: Literal["one_hot"]
+    inputs: list[OneHot]
+
+
+class LookupStep(TypedDict):
+    kind: Literal["lookup"]
+    inputs: list[Lookup]
+
+
+class FunctionStep(TypedDict):
+    kind: Literal["function"]
+    name: Literal["log1p", "log", "log2", "log10", "sqrt", "square", "exp", "expm1", "abs"]
+
+
+class ProductsStep(TypedDict):
+    kind: Literal["products"]
+    of: list[list[int]]
+
+
+class PiecewiseStep(TypedDict):
+    kind: Literal["piecewise"]
+    inputs: list[Piecewise]
+
+
+class ProjectStep(TypedDict):
+    kind: Literal["project"]
+    matrix: list[list[float]]
+    offset: list[float]
+
+
+class NormalizeStep(TypedDict):
+    kind: Literal["normalize"]
+    norm: NotRequired[Literal["l1", "l2", "max"]]
+
+
+class PartsStep(TypedDict):
+    kind: Literal["parts"]
+    parts: list[Part]
+
+
+class LinearLayer(TypedDict):
+    kind: Literal["linear"]
+    outputs: int
+    bias: NotRequired[bool]
+
+
+class Conv2dLayer(TypedDict):
+    kind: Literal["conv2d"]
+    channels: int
+    kernel: list[int]
+    stride: NotRequired[list[int]]
+    padding: NotRequired[list[int]]
+    dilation: NotRequired[list[int]]
+    groups: NotRequired[int]
+    bias: NotRequired[bool]
+
+
+class PoolLayer(TypedDict):
+    kind: Literal["max_pool2d", "avg_pool2d"]
+    kernel: list[int]
+    stride: list[int]
+    padding: NotRequired[list[int]]
+
+
+class AdaptivePoolLayer(TypedDict):
+    kind: Literal["adaptive_avg_pool2d"]
+    size: list[int]
+
+
+class BatchNormLayer(TypedDict):
+    kind: Literal["batch_norm"]
+    eps: NotRequired[float]
+
+
+class LayerNormLayer(TypedDict):
+    kind: Literal["layer_norm"]
+    dimensions: NotRequired[int]
+    eps: NotRequired[float]
+
+
+class DropoutLayer(TypedDict):
+    kind: Literal["dropout"]
+    p: NotRequired[float]
+
+
+class ActivationLayer(TypedDict):
+    kind: Literal["relu", "gelu", "gelu_tanh", "silu", "tanh", "sigmoid", "flatten"]
+
+
 class L2Regularizer(TypedDict):
     kind: Literal["l2"]
-    delta: NotRequired[float | list[float]]
+    delta: NotRequired[float | list[float] | Literal["auto"]]
     penalize_bias: NotRequired[bool]
     columns: NotRequired[dict[str, float]]
     toward: NotRequired[list[float]]
 
 
+class OneHot(TypedDict):
+    places: list[int]
+    unseen: NotRequired[int]
+    missing: NotRequired[int]
+    width: int
+
+
+class Lookup(TypedDict):
+    values: list[float]
+    unseen: float
+    missing: NotRequired[float]
+
+
+class Piecewise(TypedDict):
+    breaks: list[float]
+    origins: list[float]
+    coefficients: list[list[list[float]]]
+    low: NotRequired[float]
+    high: NotRequired[float]
+
+
+class Part(TypedDict):
+    inputs: list[int]
+    steps: NotRequired[list[Step]]
+
+
+class Transform(TypedDict):
+    steps: list[Step]
+    features: list[str]
+    trained_on: NotRequired[Literal["examples", "other"]]
+
+
 Column = NumberColumn | BooleanColumn | DateColumn | CategoryColumn
-Input = VectorInput | ImageInput | TableInput
-Target = BinaryTarget | ClassesTarget | NumberTarget | CountTarget
+Input = VectorInput | ImageInput | TableInput | TextInput
+Target = BinaryTarget | ClassesTarget | LabelsTarget | NumberTarget | CountTarget
+FrozenEncoder = HashingEncoder | OnnxEncoder | PluginEncoder
 Architecture = (
     LinearArchitecture
     | KernelArchitecture
+    | TreesArchitecture
     | MlpArchitecture
     | CifarnetArchitecture
     | Lenet5Architecture
+    | SequentialArchitecture
     | PluginArchitecture
 )
 Loss = OwnLoss | SquaredHingeLoss | HuberLoss
+Step = (
+    FillStep
+    | ScaleStep
+    | ClipStep
+    | OneHotStep
+    | LookupStep
+    | FunctionStep
+    | ProductsStep
+    | PiecewiseStep
+    | ProjectStep
+    | NormalizeStep
+    | PartsStep
+)
+Layer = (
+    LinearLayer
+    | Conv2dLayer
+    | PoolLayer
+    | AdaptivePoolLayer
+    | BatchNormLayer
+    | LayerNormLayer
+    | DropoutLayer
+    | ActivationLayer
+)
 Regularizer = L2Regularizer
 
 

@@ -75,5 +75,5 @@ def tilt_of(family: Family, kept: Tensor | None, removed: Tensor | None) -> Tens
     """
     if kept is None or removed is None:
         return None
-    share = ((kept + 1e-9) / (kept + removed + 1e-9)).clamp(min=1e-6).log().float()
+    share = ((kept + 1e-9) / (kept + removed + 1e-9)).clamp(min=1e-12).log().float()
     return share if family.name == "categorical" else share[1:] - share[:1]

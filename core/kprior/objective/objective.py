@@ -4,7 +4,7 @@
          + 1/2 (w - w*)' Q (w - w*) + 1/2 sum_j delta_j w_j^2 + b' w
 
 Full retrains and K-priors (and, in `bench`, replay, weight priors and distillation) differ only in these parts, so all
-use the same solvers. `build.py` says which term of the paper each part is.
+use the same solvers. `kprior_objective.py` says which term of the paper each part is.
 """
 
 from dataclasses import dataclass, field

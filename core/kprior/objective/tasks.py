@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.kprior.data.conversion import Conversion
 from core.kprior.data.examples import Data
+from core.kprior.data.schema_conversion import Conversion
 from core.kprior.model.spec import Architecture, Loss, Regularizer, TableInput, Target
 
 
@@ -79,7 +79,7 @@ class ChangeInput:
     Examples
     --------
     >>> from core.kprior import ChangeInput
-    >>> from core.kprior.data.conversion import input_conversion
+    >>> from core.kprior.data.schema_conversion import input_conversion
     >>> age, visits = {"name": "age", "type": "number"}, {"name": "visits", "type": "number"}
     >>> old, new = {"kind": "table", "columns": [age]}, {"kind": "table", "columns": [age, visits]}
     >>> ChangeInput(new, input_conversion(old, new)).conversion.columns[0].index

@@ -20,6 +20,8 @@ def new_predictor(old: Predictor, architecture: Architecture, seed: int) -> Pred
         return old
     if old.spec["architecture"] == architecture:
         return old
+    if "trees" in (old.spec["architecture"]["kind"], architecture["kind"]):
+        raise ValueError("The splits of trees must be learnt from all examples. Retrain the model.")
     new.encoder.load_state_dict(old.encoder.state_dict())
     return new
 

@@ -90,13 +90,13 @@ class ModelAccumulator(Accumulator):
 
 def model_config(predictor: Predictor, w: Tensor) -> tuple[dict[str, Any], Tensors]:
     """A predictor and its weights as a config."""
-    return {"spec": predictor.spec}, {"w": w} | join_groups({"encoder": predictor.encoder.state_dict()})
+    return {"spec": predictor.spec}, {"w": w} | predictor.constants()
 
 
 def model_of(header: dict[str, Any], tensors: Tensors, device: torch.device) -> tuple[Predictor, Tensor]:
     """The predictor and the weights of a config."""
     predictor = Predictor(header["spec"], device=device)
-    predictor.encoder.load_state_dict({k: v.to(device) for k, v in take_group(tensors, "encoder").items()})
+    predictor.load_constants(tensors)
     return predictor, tensors["w"].to(device)
 
 

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from core.kprior.data.examples import Data, EncodedExamples, Examples, concatenate
-from core.kprior.data.hashing import uniform
+from core.kprior.data.keyed_random import uniform
 from core.kprior.model.predictor import Predictor
+from core.kprior.model.tree_leaves import Leaves
 from core.kprior.passes.accumulator import A, add_shards
 from core.kprior.passes.gradient import CHUNK_NUMBERS
 from core.kprior.passes.partitioned import PartitionedData, accumulate, shards_of
@@ -19,14 +20,15 @@ MAX_CACHED_BYTES = 2**30
 
 
 class EncodedData(PartitionedData):
-    """The features of a GLM's rows in float32, cached while they fit."""
+    """The features of a GLM's rows in float32, or the slots of their leaves in int32, cached while they fit."""
 
     def __init__(self, predictor: Predictor, data: Data) -> None:
         self.predictor, self.data = predictor, data
         self.count = 0
         self._kept: list[list[EncodedExamples]] | None = None
         self._exact, self._tried = True, False
-        self._width = predictor.size // predictor.family.outputs
+        slots = isinstance(predictor.body, Leaves)  # of a tree ensemble, the slots of leaves are cached
+        self._width = predictor.encoder.shape[0] if slots else predictor.size // predictor.family.outputs
         self._rows = max(16, CHUNK_NUMBERS // self._width)
 
     @property
@@ -77,7 +79,7 @@ class EncodedData(PartitionedData):
             chosen_rows = torch.nonzero(uniform(chunk.key, seed) <= fraction)[:, 0]
             if len(chosen_rows):
                 chosen.append(chunk.take(chosen_rows))
-        return chosen or list(islice(self.encoded_chunks(), 1))
+        return [join(chosen)] if chosen else list(islice(self.encoded_chunks(), 1))
 
     def _keep(self) -> None:
         self._tried = True
@@ -104,7 +106,16 @@ class EncodedData(PartitionedData):
         if isinstance(chunk, EncodedExamples):
             return chunk, True
         self.predictor.check(chunk)
+        if isinstance(self.predictor.body, Leaves):
+            slots = self.predictor.encode(chunk.x).int()
+            return EncodedExamples(chunk.key, slots, chunk.y, self.predictor.weigh(chunk)), True
         phi = self.predictor.features(chunk.x)
         short = phi.float()
         exact = self._exact and bool((short.double() == phi).all())
         return EncodedExamples(chunk.key, short, chunk.y, self.predictor.weigh(chunk)), exact
+
+
+def join(chunks: list[EncodedExamples]) -> EncodedExamples:
+    """The rows of all chunks as one chunk."""
+    rows = concatenate(chunks)
+    return EncodedExamples(rows.key, rows.x, rows.y, rows.weight)

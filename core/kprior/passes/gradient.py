@@ -11,8 +11,10 @@ from torch import Tensor
 
 from core.kprior.data.codec import Tensors
 from core.kprior.data.examples import EncodedExamples, Examples
+from core.kprior.data.leaf_rows import leaf_rows
 from core.kprior.model.families import Categorical, Family, Gaussian, Poisson
 from core.kprior.model.predictor import Predictor
+from core.kprior.model.tree_leaves import LeafRows
 from core.kprior.passes.accumulator import ModelAccumulator
 
 UNIT_ROUNDOFF = torch.finfo(torch.float64).eps / 2
@@ -42,6 +44,8 @@ class Gradient(ModelAccumulator):
         K, D = predictor.family.outputs, predictor.size // predictor.family.outputs
         self.count, self.value, self.rounding, self.reach, self.blur = 0, 0.0, 0.0, 0.0, 0.0
         self.gradient = torch.zeros(K, D, dtype=torch.float64, device=w.device)
+        self.targets = torch.zeros(K, dtype=torch.float64, device=w.device)
+        """sum_i y_i, of careful passes: zero for a class without examples."""
         self.bias = torch.zeros(K, K, dtype=torch.float64, device=w.device)
         """sum_i h'_i: the Hessian of the biases."""
         self.scatter = torch.zeros(K, dtype=torch.float64, device=w.device)
@@ -58,9 +62,53 @@ class Gradient(ModelAccumulator):
         """sum_i h'_kl (x_i - c): response of biases to weights, for pairs k < l (or each k)."""
 
     def add(self, chunk: Examples) -> None:
+        if (leaves := leaf_rows(self.predictor, chunk)) is not None and not self._needs_features:
+            self._add_leaves(chunk, leaves)
+            return
         # there may be many more features than inputs
         for some in chunk.chunks(max(16, CHUNK_NUMBERS // self.gradient.shape[1])):
             self._add(some)
+
+    @property
+    def _needs_features(self) -> bool:
+        """Whether a kinked loss with an unpenalised bias asks for more than slots give."""
+        return self.centre is not None and self.predictor.family.kinked
+
+    def _add_leaves(self, chunk: Examples, rows: LeafRows) -> None:
+        """`_add` for rows of a tree ensemble, in double precision, without their features."""
+        family, W = self.predictor.family, self.w.view(self.gradient.shape)
+        if not isinstance(chunk, EncodedExamples):
+            self.predictor.check(chunk)
+        weight = chunk.weight if isinstance(chunk, EncodedExamples) else self.predictor.weigh(chunk)
+        y, f = chunk.y.to(W), rows.outputs(W)
+        mean, residual, loss = family.terms(y, f)
+        v = None if weight is None else weight.to(W)[:, None]
+        self.count += len(rows)
+        self.value += float((loss if v is None else loss * v[:, 0]).sum())
+        self.gradient += rows.pull(residual if v is None else residual * v)
+        if not self.careful:
+            return
+        self.targets += (y if v is None else y * v).sum(0)
+        square = torch.full_like(f[:, 0], rows.slots.shape[1] + 1.0)
+        rounding = pass_rounding(family, mean, residual, square, float(self.w.norm()), rows.slots.shape[1] + 1)
+        self.rounding += float((rounding if v is None else rounding * v[:, 0]).sum())
+        if self.centre is None:
+            return
+        centre = self.centre.to(W)
+        along = rows.outputs(torch.cat([centre, centre.new_zeros(1)])[None])[:, 0]
+        far = rows.slots.shape[1] - 2 * along + float(centre @ centre)
+        variance = family.curvature(y, f) if v is None else family.curvature(y, f) * v
+        scaled = mean if v is None else mean * v
+        softmax = isinstance(family, Categorical)
+        self.bias += torch.diag((scaled if softmax else variance).sum(0)) - (scaled.T @ mean if softmax else 0.0)
+        self.scatter += far @ variance
+        self.reach = max(self.reach, float(far.max()))
+        if len(self.coupled):
+            first, second = torch.triu_indices(mean.shape[1], mean.shape[1], 1, device=mean.device)
+            terms = scaled[:, first] * mean[:, second] if softmax else variance
+            self.coupled += rows.pull(terms)[:, :-1] - terms.sum(0)[:, None] * centre
+            lost = far.clamp(min=0).sqrt() * (len(rows) + 16) + 4 * float(centre.norm())
+            self.blur += 2 * torch.finfo(torch.float64).eps * float(lost @ variance.sum(1))
 
     def _add(self, chunk: Examples) -> None:
         family, W = self.predictor.family, self.w.view(self.gradient.shape).to(self.dtype)
@@ -70,22 +118,22 @@ class Gradient(ModelAccumulator):
             self.predictor.check(chunk)
             phi, weight = self.predictor.features(chunk.x).to(self.dtype), self.predictor.weigh(chunk)
         y = chunk.y.to(phi)
-        f = phi @ W.T
-        mean = family.mean(f)
-        residual, loss = family.residual(y, f), family.loss(y, f)
+        f = (W @ phi.T).T  # one output after the other, which is how a softmax reads them
+        mean, residual, loss = family.terms(y, f)
         v = None if weight is None else weight.to(phi)[:, None]
         self.count += len(phi)
         self.value += float((loss if v is None else loss * v[:, 0]).sum(dtype=torch.float64))
         self.gradient += ((residual if v is None else residual * v).T @ phi).double()
         if not self.careful:
             return
-        square = (phi**2).sum(1)
+        self.targets += (y if v is None else y * v).sum(0)
+        square = torch.linalg.vector_norm(phi, dim=1) ** 2
         rounding = pass_rounding(family, mean, residual, square, float(self.w.norm()), phi.shape[1])
         self.rounding += float((rounding if v is None else rounding * v[:, 0]).sum())
         if self.centre is None:
             return
         offset = phi[:, :-1] - self.centre
-        far, variance = (offset**2).sum(1), family.curvature(y, f)
+        far, variance = torch.linalg.vector_norm(offset, dim=1) ** 2, family.curvature(y, f)
         if v is not None:
             variance = variance * v
         if isinstance(family, Categorical):
@@ -101,12 +149,12 @@ class Gradient(ModelAccumulator):
         self.reach = max(self.reach, float(far.max()))
         if len(self.coupled):
             # float32 suffices: `blur` bounds its error
-            q = mean.float()
-            first, second = torch.triu_indices(q.shape[1], q.shape[1], 1, device=q.device)
-            terms = q[:, first] * q[:, second] if isinstance(family, Categorical) else variance.float()
+            q = mean.T.float()
+            first, second = torch.triu_indices(len(q), len(q), 1, device=q.device)
+            terms = q[first] * q[second] if isinstance(family, Categorical) else variance.T.float()
             if v is not None and isinstance(family, Categorical):
-                terms = terms * v.float()
-            self.coupled += (terms.T @ offset.float()).double()
+                terms = terms * v[:, 0].float()
+            self.coupled += (terms @ offset.float()).double()
             lost = far.sqrt() * (len(phi) + 16) + 4 * float(self.centre.norm())
             self.blur += 2 * torch.finfo(torch.float32).eps * float(lost @ variance.sum(1))
 
@@ -132,6 +180,7 @@ class Gradient(ModelAccumulator):
             "count": torch.tensor(self.count),
             "scalars": torch.tensor(scalars, dtype=torch.float64),
             "gradient": self.gradient,
+            "targets": self.targets,
             "bias": self.bias,
             "scatter": self.scatter,
             "coupled": self.coupled,
@@ -143,7 +192,7 @@ class Gradient(ModelAccumulator):
         self.count += int(sums["count"])
         self.value, self.rounding, self.blur = self.value + value, self.rounding + rounding, self.blur + blur
         self.reach = max(self.reach, reach)
-        for name in ("gradient", "bias", "scatter", "coupled", "held"):
+        for name in ("gradient", "targets", "bias", "scatter", "coupled", "held"):
             mine = getattr(self, name)
             setattr(self, name, mine + sums[name].to(mine))
 

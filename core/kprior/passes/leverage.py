@@ -18,8 +18,8 @@ def whitener(H: Tensor) -> Tensor:
     return inverse
 
 
-def leverage_roots(root: Tensor, outputs: int) -> Tensor:
-    """(pairs, D, D) factors of `spread_leverage`, one for each pair of classes; a single one for one output.
+def leverage_roots(root: Tensor, outputs: int, coupled: bool = True) -> Tensor:
+    """(pairs, D, D) factors of `spread_leverage`: one for each pair of classes, or for each separate output.
 
     The curvature of a softmax depends only on differences of outputs: for classes k, l that is |(e_k - e_l) phi_i|^2 in
     H^-1, a quadratic form in phi_i. `root` is a `whitener`.
@@ -27,15 +27,17 @@ def leverage_roots(root: Tensor, outputs: int) -> Tensor:
     if outputs == 1:
         return root[None]
     blocks = root.view(len(root), outputs, -1).transpose(0, 1)  # (K, P, D)
-    first, second = torch.triu_indices(outputs, outputs, 1, device=root.device)
-    roots: Tensor = torch.linalg.qr(blocks[first] - blocks[second], mode="r")[1]
+    if coupled:
+        first, second = torch.triu_indices(outputs, outputs, 1, device=root.device)
+        blocks = blocks[first] - blocks[second]
+    roots: Tensor = torch.linalg.qr(blocks, mode="r")[1]
     return roots
 
 
 def spread_leverage(phi: Tensor, roots: Tensor) -> Tensor:
     """max_v spread(phi_i' v)^2 over |v|_H <= 1, for each row: (n, D), (pairs, D, D) -> (n,).
 
-    For one output it is |phi_i|^2 in H^-1; for a softmax the maximum over pairs of classes.
+    For one output it is |phi_i|^2 in H^-1; for several, the maximum over outputs, or over pairs of a softmax's classes.
     """
     used = used_features(phi)
     if not bool(used.all()):  # flags of values that are never missing, and categories that no row has

@@ -6,11 +6,14 @@ import torch
 from torch import Tensor
 
 from core.kprior.curvature import glm_hessian
+from core.kprior.curvature.leaf_sums import leaf_hessian
 from core.kprior.data.codec import Tensors
 from core.kprior.data.examples import EncodedExamples, Examples
+from core.kprior.data.leaf_rows import leaf_rows
 from core.kprior.model.predictor import Predictor
+from core.kprior.model.tree_leaves import LeafRows
 from core.kprior.passes.accumulator import ModelAccumulator
-from core.kprior.passes.rounding_error import gradient_rounding
+from core.kprior.passes.rounding_error import gradient_rounding, leaf_rounding
 
 
 class Loss(ModelAccumulator):
@@ -45,9 +48,15 @@ class Loss(ModelAccumulator):
 
     def add(self, chunk: Examples) -> None:
         if isinstance(chunk, EncodedExamples):
+            if (leaves := leaf_rows(self.predictor, chunk)) is not None:
+                self.add_leaves(leaves, chunk.y.to(self.w), chunk.weight)
+                return
             self.add_encoded(chunk.x, chunk.y, chunk.weight)
             return
         self.predictor.check(chunk)
+        if (leaves := leaf_rows(self.predictor, chunk)) is not None:
+            self.add_leaves(leaves, chunk.y.to(self.w), self.predictor.weigh(chunk))
+            return
         z = self.predictor.features(chunk.x) if self.predictor.linear else self.predictor.encode(chunk.x)
         self.add_encoded(z, chunk.y.to(z), self.predictor.weigh(chunk))
 
@@ -75,6 +84,29 @@ class Loss(ModelAccumulator):
             self.rounding += gradient_rounding(self.predictor, z, f, targets, self.w, weight)
         if self.origin is not None:
             change = z @ (self.w - self.origin).view(family.outputs, -1).T
+            self.spread = max(self.spread, float(family.spread(change).max()))
+
+    def add_leaves(self, rows: LeafRows, targets: Tensor, weight: Tensor | None = None) -> None:
+        """Add rows of a tree ensemble; as `add_encoded`, without their features."""
+        family, W = self.predictor.family, self.w.view(self.predictor.family.outputs, -1)
+        if self.with_hessian and family.outputs > 1:
+            self.add_encoded(rows.features().to(self.w), targets, weight)
+            return
+        self.count += len(rows)
+        f = rows.outputs(W)
+        loss, residual = family.loss(targets, f), family.residual(targets, f)
+        if weight is not None:
+            weight = weight.to(f)
+            loss, residual = loss * weight, residual * weight[:, None]
+        self.value += float(loss.sum())
+        self.gradient = self.gradient + rows.pull(residual).reshape(-1)
+        if self.with_hessian:
+            variance = family.curvature(targets, f)[:, 0]
+            self.hessian += leaf_hessian(rows, variance if weight is None else variance * weight)
+        if self.careful:
+            self.rounding += leaf_rounding(self.predictor, rows, f, targets, self.w, weight)
+        if self.origin is not None:
+            change = rows.outputs((self.w - self.origin).view(family.outputs, -1))
             self.spread = max(self.spread, float(family.spread(change).max()))
 
     def sums(self) -> Tensors:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from core.kprior.data.codec import Tensors
 from core.kprior.data.examples import Data, Examples
-from core.kprior.model.encoders import Encoder, TableEncoder
+from core.kprior.model.input_encoders import Encoder, TableEncoder
 from core.kprior.model.predictor import Predictor
 from core.kprior.passes.accumulator import Accumulator
 from core.kprior.passes.partitioned import accumulate
@@ -88,9 +88,8 @@ def fit_encoder(encoder: Encoder, data: Data) -> None:
         encoder.set_units(seen.mean, seen.deviation)
 
 
-def encoder_fits(encoder: Encoder, data: Data) -> bool:
-    """Whether the buffers contain no trace of other examples: the data alone would give the same buffers, or they are
-    0 and 1, which depend on no example (an imported model may use its columns unscaled).
+def encoder_fits(encoder: Encoder, data: Data, unscaled: bool = False) -> bool:
+    """Whether the buffers contain no trace of other examples: the data alone would give the same buffers.
 
     Parameters
     ----------
@@ -98,8 +97,10 @@ def encoder_fits(encoder: Encoder, data: Data) -> bool:
         The encoder of a model, with the buffers from its first training.
     data
         Read once, unless the encoder has no buffers.
+    unscaled
+        Also accept units of 0 and 1 that were not measured: an imported model may use its columns unscaled.
     """
-    if not encoder.state_dict() or (isinstance(encoder, TableEncoder) and encoder.is_plain):
+    if not encoder.state_dict() or (unscaled and isinstance(encoder, TableEncoder) and encoder.is_plain):
         return True
     fresh = deepcopy(encoder)
     fit_encoder(fresh, data)

@@ -5,8 +5,9 @@ import math
 import torch
 from torch import Tensor
 
-from core.kprior.model.architectures import Glm
+from core.kprior.model.glm import Glm
 from core.kprior.model.predictor import Predictor
+from core.kprior.model.tree_leaves import LeafRows
 
 EPSILON = torch.finfo(torch.float64).eps
 
@@ -19,13 +20,22 @@ def matrix_rounding(scale: float, size: int) -> float:
 def round_up(value: float) -> float:
     """Round up to ten binary digits, so that the remaining digits do not reveal what the value was computed from.
 
-    >>> round_up(1000.1), round_up(0.5), round_up(math.inf)
-    (1001.0, 0.5, inf)
+    >>> round_up(1000.1), round_up(0.5), round_up(-1000.1), round_up(math.inf)
+    (1001.0, 0.5, -1000.0, inf)
     """
-    if not math.isfinite(value) or value <= 0:
+    if not math.isfinite(value) or value == 0:
         return value
     mantissa, exponent = math.frexp(value)
     return math.ldexp(math.ceil(mantissa * 1024) / 1024, exponent)
+
+
+def round_down(value: float) -> float:
+    """The same, but down.
+
+    >>> round_down(1000.1), round_down(-1000.1)
+    (1000.0, -1001.0)
+    """
+    return -round_up(-value)
 
 
 def feature_blur(
@@ -61,3 +71,14 @@ def gradient_rounding(
     if weight is not None:
         lost = (lost + family.residual(y, f).abs()) * weight[:, None]
     return float((lost.T @ phi.abs()).norm())
+
+
+def leaf_rounding(
+    predictor: Predictor, rows: LeafRows, f: Tensor, y: Tensor, w: Tensor, weight: Tensor | None = None
+) -> float:
+    """`gradient_rounding` for rows of a tree ensemble."""
+    family = predictor.family
+    lost = family.magnitude(y, f) + family.variance(f) * rows.outputs(w.view(family.outputs, -1).abs())
+    if weight is not None:
+        lost = (lost + family.residual(y, f).abs()) * weight[:, None]
+    return float(rows.pull(lost).norm())

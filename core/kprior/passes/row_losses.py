@@ -7,7 +7,7 @@ from torch import Tensor
 
 from core.kprior.data.codec import Tensors
 from core.kprior.data.examples import Data, Examples
-from core.kprior.model.families import classes_of
+from core.kprior.model.families import Labels, classes_of
 from core.kprior.model.predictor import Predictor
 from core.kprior.passes.accumulator import ModelAccumulator
 from core.kprior.passes.partitioned import accumulate
@@ -35,7 +35,7 @@ class RowLosses(ModelAccumulator):
 
     @property
     def right(self) -> Tensor:
-        """(n,) whether the model predicts the label; always false for numbers, which have no classes."""
+        """(n,) whether the model predicts the label, or all labels; always false for numbers, which have no classes."""
         return torch.cat(self._right)
 
     @property
@@ -48,7 +48,9 @@ class RowLosses(ModelAccumulator):
         family, f = self.predictor.family, self.predictor.outputs(self.w, chunk.x)
         f = f.double() if self.double else f
         self._losses.append(family.excess(chunk.y.to(f), f).cpu())
-        if family.name in ("categorical", "bernoulli"):
+        if isinstance(family, Labels):
+            self._right.append(((f > 0) == (chunk.y.to(f) > 0.5)).all(1).cpu())
+        elif family.name in ("categorical", "bernoulli"):
             self._right.append(family.decide(f).cpu() == classes_of(chunk.y).cpu())
         else:
             self._right.append(torch.zeros(len(chunk), dtype=torch.bool))

@@ -8,7 +8,7 @@ from torch import Tensor
 from core.kprior.curvature import glm_hessian
 from core.kprior.data.codec import Tensors
 from core.kprior.data.examples import Examples
-from core.kprior.data.hashing import uniform
+from core.kprior.data.keyed_random import uniform
 from core.kprior.model.predictor import Predictor
 from core.kprior.passes.accumulator import ModelAccumulator
 

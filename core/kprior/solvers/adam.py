@@ -8,7 +8,8 @@ from core.kprior.objective.terms import Batch
 from core.kprior.passes.cost import Cost
 from core.kprior.solvers.base import Progress, Solution, SolverError, Team, Training, Watch
 from core.kprior.solvers.checkpoint import Checkpoint, Checkpoints
-from core.kprior.solvers.schedule import Schedule
+from core.kprior.solvers.fused_adam import FusedAdam
+from core.kprior.solvers.learning_rate import Schedule
 
 
 def adam(
@@ -35,11 +36,11 @@ def adam(
     terms = [term for term in objective.terms if term.rows()]
     rows = sum(term.stands_for() for term in terms)
     steps = 1 if training.batch_size is None else max(1, round(rows / training.batch_size))
-    optimizer = torch.optim.Adam([w], lr=training.learning_rate, fused=True)
+    optimizer = FusedAdam(w, training.learning_rate)
     generator = torch.Generator().manual_seed(training.seed)
     schedule = Schedule(training, steps)
     if resume is not None:
-        resume.restore(w, optimizer, generator, schedule, cost)
+        resume.restore(optimizer, generator, schedule, cost)
     with torch.random.fork_rng(devices=[]):
         for epoch in range(0 if resume is None else resume.epoch, training.max_epochs):
             # dropout uses the global generator, which is seeded in each epoch so that a training can be resumed
@@ -47,8 +48,7 @@ def adam(
             torch.default_generator.manual_seed(seed)  # `torch.manual_seed` takes a hundred times as long
             if w.is_cuda:
                 torch.cuda.manual_seed(seed)
-            for group in optimizer.param_groups:
-                group["lr"] = schedule.learning_rate(epoch)
+            optimizer.rate = schedule.learning_rate(epoch)
             total = 0.0
             streams = [term.minibatches(steps, training.batch_size, generator) for term in terms]
             for _ in range(steps):
@@ -62,7 +62,7 @@ def adam(
                     z, targets, weight = split_batch(batch, rank, world)
                     f = predictor.outputs_of_encoded(w, z, training=True)
                     loss = loss + factor * term.loss(f, targets, weight)
-                optimizer.zero_grad()
+                w.grad = None
                 loss.backward()
                 value = loss.detach()
                 if team is not None and w.grad is not None:
@@ -79,7 +79,7 @@ def adam(
             if schedule.over(epoch, total / steps):
                 break
             if keep:
-                keep(Checkpoint.of(epoch + 1, w, optimizer, generator, schedule, cost))
+                keep(Checkpoint.of(epoch + 1, optimizer, generator, schedule, cost))
     return Solution(w.detach().clone(), schedule.stalled or training.patience is None)
 
 

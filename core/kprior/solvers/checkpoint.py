@@ -10,7 +10,8 @@ from torch import Tensor
 
 from core.kprior.data.codec import pack, unpack
 from core.kprior.passes.cost import Cost
-from core.kprior.solvers.schedule import Schedule
+from core.kprior.solvers.fused_adam import FusedAdam
+from core.kprior.solvers.learning_rate import Schedule
 
 
 @dataclass(frozen=True)
@@ -32,26 +33,19 @@ class Checkpoint:
 
     @classmethod
     def of(
-        cls,
-        epoch: int,
-        w: Tensor,
-        optimizer: torch.optim.Optimizer,
-        generator: torch.Generator,
-        schedule: Schedule,
-        cost: Cost,
+        cls, epoch: int, optimizer: FusedAdam, generator: torch.Generator, schedule: Schedule, cost: Cost
     ) -> Checkpoint:
-        state = optimizer.state[w]
-        moments = state["exp_avg"].clone(), state["exp_avg_sq"].clone(), int(state["step"])
-        return cls(epoch, w.detach().clone(), *moments, generator.get_state(), dict(vars(schedule)), cost + Cost())
+        w, moments = optimizer.w.detach().clone(), (optimizer.first.clone(), optimizer.second.clone())
+        drawn = generator.get_state()
+        return cls(epoch, w, *moments, int(optimizer.steps), drawn, dict(vars(schedule)), cost + Cost())
 
-    def restore(
-        self, w: Tensor, optimizer: torch.optim.Optimizer, generator: torch.Generator, schedule: Schedule, cost: Cost
-    ) -> None:
+    def restore(self, optimizer: FusedAdam, generator: torch.Generator, schedule: Schedule, cost: Cost) -> None:
         """Restore this state."""
         with torch.no_grad():
-            w.copy_(self.w)
-        step = torch.tensor(float(self.step))
-        optimizer.state[w] = {"step": step, "exp_avg": self.first.to(w), "exp_avg_sq": self.second.to(w)}
+            optimizer.w.copy_(self.w)
+            optimizer.first.copy_(self.first)
+            optimizer.second.copy_(self.second)
+            optimizer.steps.fill_(self.step)
         generator.set_state(self.draws)
         vars(schedule).update(self.schedule)
         vars(cost).update(asdict(self.cost))

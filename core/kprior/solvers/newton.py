@@ -44,7 +44,7 @@ def newton(
         step = -torch.cholesky_solve(gradient[:, None], factor)[:, 0]
         decrement = -float(gradient @ step)
         if decrement / 2 <= training.tolerance * (1 + abs(value)):
-            # take this last step, too: it needs no pass and squares the error
+            # take this last step as well: it needs no pass and squares the error
             return Solution(w + step, True, H)
         t, accepted = 1.0, False
         for attempt in range(40):

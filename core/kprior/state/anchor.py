@@ -8,7 +8,7 @@ rounding errors, for which the anchor carries a bound. The weights w of the stat
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from core.kprior.data.codec import Tensors, join_groups, take_group
 from core.kprior.model.gauge import fill_gauge, shift_directions
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2
+from core.kprior.passes.detail import Detail
 from core.kprior.passes.rounding_error import EPSILON
 
 SCALARS = ("exact", "reach", "peak", "smallest", "rounding", "mass", "value", "turnover")
@@ -52,6 +53,9 @@ class Anchor:
     turnover: float = 0.0
     """Everything that was added to the value or subtracted from it since a pass; its rounding error grows with it."""
 
+    detail: Detail | None = None
+    """Third derivatives and feature ranges of all rows, if a pass has measured them."""
+
     def tangent_value(self, step: Tensor) -> float:
         """The loss of all rows at w0 + step to second order, which is exact for numbers."""
         if self.curvature is None:
@@ -74,9 +78,11 @@ class Anchor:
     def tensors(self) -> Tensors:
         """All parts by name, without the kind of the curvature."""
         scalars = torch.tensor([float(getattr(self, name)) for name in SCALARS], dtype=torch.float64)
-        return {"w": self.w, "gradient": self.gradient, "figures": scalars} | join_groups(
-            {"curvature": {} if self.curvature is None else self.curvature.tensors()}
-        )
+        groups = {
+            "curvature": {} if self.curvature is None else self.curvature.tensors(),
+            "detail": {} if self.detail is None else self.detail.tensors(),
+        }
+        return {"w": self.w, "gradient": self.gradient, "figures": scalars} | join_groups(groups)
 
     @classmethod
     def from_tensors(cls, tensors: Tensors, backend: type[Curvature] | None, predictor: Predictor) -> Anchor:
@@ -87,11 +93,16 @@ class Anchor:
             if curvature.product(tensors["w"]).shape != tensors["w"].shape:
                 raise ValueError("The curvature does not fit the weights.")
         exact, *scalars = tensors["figures"].tolist()
-        return cls(tensors["w"], tensors["gradient"], curvature, bool(exact), *scalars)
+        detail = Detail.from_tensors(found) if (found := take_group(tensors, "detail")) else None
+        if detail is not None and detail.low.shape != tensors["w"].shape:
+            raise ValueError("The third derivatives do not fit the weights.")
+        anchor = cls(tensors["w"], tensors["gradient"], curvature, bool(exact), *scalars)
+        return replace(anchor, detail=detail)
 
 
 def hessian_of(predictor: Predictor, regularizer: L2, anchor: Anchor) -> Tensor:
     """G + delta at the anchor, with the flat directions of a softmax filled in."""
     assert isinstance(anchor.curvature, Full)
-    H = anchor.curvature.matrix + torch.diag(regularizer.delta)
+    H = anchor.curvature.matrix.clone()
+    H.diagonal().add_(regularizer.delta)
     return fill_gauge(H, shift_directions(predictor, regularizer.delta))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from core.kprior.model.families import Family
 from core.kprior.state.anchor import Anchor
 
 
@@ -27,13 +28,14 @@ class InformedSpace:
     """Whether only differences of classes matter, because each class has the same penalty."""
 
     @classmethod
-    def of(cls, anchor: Anchor, delta: Tensor, outputs: int) -> InformedSpace:
+    def of(cls, anchor: Anchor, delta: Tensor, family: Family) -> InformedSpace:
         """The space of the examples in the sums of an anchor. Weights without a penalty always belong to it."""
+        outputs = family.outputs
         assert anchor.curvature is not None
         G = anchor.curvature.tensors()["matrix"]
         spoken = (G.diagonal() != 0) | (anchor.gradient != 0) | (delta == 0)
         penalty = delta.view(outputs, -1)
-        differences = outputs > 1 and bool((penalty == penalty[0]).all())
+        differences = family.coupled and bool((penalty == penalty[0]).all())
         return cls(outputs, spoken.view(outputs, -1).any(0), differences)
 
     def holds(self, other: InformedSpace) -> bool:

@@ -15,7 +15,7 @@ from scipy.special import stdtrit
 from torch import Tensor
 
 from core.kprior.curvature import Blocks, Full
-from core.kprior.model.posterior import LEVEL, Z_SCORE, Posterior
+from core.kprior.model.uncertainty import LEVEL, Z_SCORE, Posterior
 from core.kprior.passes.last_layer import last_size
 from core.kprior.state import State
 from core.kprior.state.anchor import hessian_of

@@ -110,7 +110,7 @@ class State:
             "memory.weight": self.memory.weight,
             "memory.soft": self.memory.soft,
         }
-        tensors |= {f"encoder.{k}": v for k, v in self.predictor.encoder.state_dict().items()}
+        tensors |= self.predictor.constants()
         if self.regularizer.linear is not None:
             tensors["perturbation"] = self.regularizer.linear
         if self.regularizer.toward is not None:
@@ -148,7 +148,7 @@ class State:
     def _assemble(cls, header: dict[str, Any], tensors: dict[str, Tensor], device: torch.device | str) -> State:
         spec = header["spec"]
         predictor = Predictor(spec, device=device)
-        predictor.encoder.load_state_dict(take_group(tensors, "encoder"))
+        predictor.load_constants(tensors)
         tensors.setdefault("anchor.w", tensors["w"])
         optional = [name for name in ("perturbation", "toward") if name in tensors]
         for name in ("w", "anchor.w", "anchor.gradient", "delta", *optional):

@@ -1,5 +1,7 @@
 """The first state of a model with imported weights: one pass measures the examples there."""
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
@@ -8,11 +10,13 @@ from core.kprior.certificate.dense import certify_anchored, is_dense
 from core.kprior.curvature import glm_hessian, is_wide
 from core.kprior.data.examples import Data
 from core.kprior.memory.memory import MemoryChoice, MemoryPolicy
-from core.kprior.model.encoders import TableEncoder
 from core.kprior.model.gauge import shift_directions, without_shift
+from core.kprior.model.input_encoders import TableEncoder
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2, regularizer_of
 from core.kprior.model.spec import Spec
+from core.kprior.model.tree_leaves import Leaves
+from core.kprior.model.tree_splits import LeafEncoder
 from core.kprior.passes.cost import Cost
 from core.kprior.passes.moments import fit_encoder
 from core.kprior.solvers import SolverError, Training
@@ -26,7 +30,7 @@ def adopt(
     data: Data,
     count: int,
     *,
-    units: tuple[Tensor, Tensor] | None = None,
+    units: tuple[Tensor, Tensor] | Mapping[str, Tensor] | None = None,
     training: Training | None = None,
     policy: MemoryPolicy | None = None,
     device: torch.device | str = "cpu",
@@ -45,7 +49,8 @@ def adopt(
         Number of these examples.
     units
         Mean and scale of the number columns of a table, which the weights refer to; by default, those of the data,
-        which takes one more pass.
+        which takes one more pass. For trees, the splits that the weights belong to, by name. For a network with
+        buffers or frozen parameters: these, by their names in torch; by default, as the architecture builds them.
     training
         Its seed is used for random selections.
     policy
@@ -82,7 +87,9 @@ def adopt(
     with cost.timed():
         predictor = Predictor(spec, training.seed, device)
         w = check_weights(predictor, w)
-        if units is not None:
+        if isinstance(units, Mapping):
+            (set_splits if isinstance(predictor.encoder, LeafEncoder) else set_buffers)(predictor, units)
+        elif units is not None:
             set_units(predictor, *units)
         elif predictor.encoder.state_dict():
             fit_encoder(predictor.encoder, data)
@@ -90,7 +97,9 @@ def adopt(
         regularizer = regularizer_of(spec["regularizer"], predictor)
         w = without_shift(w, shift_directions(predictor, regularizer.delta))
         dense = predictor.linear and not is_wide(predictor)
-        near = sample_hessian(predictor, regularizer, w, data, count) if dense else None
+        # the leverages of leaves cost less than comparing two Hessians of this size
+        sampled = dense and not isinstance(predictor.body, Leaves)
+        near = sample_hessian(predictor, regularizer, w, data, count) if sampled else None
         choice = MemoryChoice(policy, policy.size(count), training.seed)
         measured = measure(predictor, regularizer, w, data, choice, "full" if dense else None, cost, near)
         if measured.count == 0:
@@ -112,6 +121,23 @@ def check_weights(predictor: Predictor, w: Tensor) -> Tensor:
     if not bool(w.isfinite().all()):
         raise ValueError("A weight is not a finite number.")
     return w
+
+
+def set_splits(predictor: Predictor, splits: Mapping[str, Tensor]) -> None:
+    """Set the splits of trees; raises ValueError if they do not fit."""
+    assert isinstance(predictor.encoder, LeafEncoder)
+    predictor.encoder.set_splits(splits)
+
+
+def set_buffers(predictor: Predictor, buffers: Mapping[str, Tensor]) -> None:
+    """Set what is frozen in a network's body; raises ValueError if a name is unknown or a shape differs."""
+    wanted = {n.removeprefix("body."): t for n, t in predictor.constants().items() if n.startswith("body.")}
+    if wanted.keys() != buffers.keys():
+        raise ValueError(f"The buffers must be {', '.join(wanted) or 'none'}; {', '.join(buffers)} were given.")
+    for name, tensor in wanted.items():
+        if buffers[name].shape != tensor.shape or not bool(buffers[name].isfinite().all()):
+            raise ValueError(f"The buffer {name} must have the shape {tuple(tensor.shape)} and finite numbers.")
+        tensor.copy_(buffers[name])
 
 
 def set_units(predictor: Predictor, mean: Tensor, scale: Tensor) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
 from core.kprior.adaptation.result import Result
 from core.kprior.certificate.certified_removal import CertifiedRemoval
@@ -13,6 +14,7 @@ from core.kprior.memory.memory import MemoryChoice, MemoryPolicy
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import regularizer_of
 from core.kprior.model.spec import Spec
+from core.kprior.model.tree_splits import LeafEncoder
 from core.kprior.objective.objective import Objective
 from core.kprior.objective.terms import Term
 from core.kprior.objective.transfer import transplant
@@ -20,11 +22,15 @@ from core.kprior.passes.cost import Cost
 from core.kprior.passes.encoded import EncodedData
 from core.kprior.passes.moments import fit_encoder, initial_weights_from
 from core.kprior.solvers import Progress, Solve, Training, Watch, solve
-from core.kprior.solvers.budget import descend_warm
+from core.kprior.solvers.budgeted_adam import descend_warm
 from core.kprior.state import State
 from core.kprior.state.anchor import hessian_of
 from core.kprior.state.measurement import choose_memory, measure
+from core.kprior.training.tree_boosting import fit_splits
 from core.kprior.training.wide import MAX_NEWTON_WORK, descends_by_gradients, train_by_gradients
+
+STATISTICS_ROWS = 256
+"""Rows of one batch when the statistics of BatchNorm layers are computed."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +40,8 @@ class Predecessor:
     state: State
     """Its encoder is used, and its perturbation, so that weights have the same meaning in both models."""
     warm: bool = False
-    """Continue a network from its weights, by a shorter descent."""
+    """Start from its weights: a network continues by a shorter descent; a linear model, whose optimum is unique, may
+    have another frozen encoder with the same number of features."""
 
 
 @dataclass(frozen=True)
@@ -112,11 +119,13 @@ def train(
     cost = Cost()
     with cost.timed():
         predictor = Predictor(spec, training.seed, execution.device)
-        if before is None:
+        if isinstance(predictor.encoder, LeafEncoder) and before is None:
+            fit_splits(predictor, spec, data, training, cost)
+        elif before is None:
             fit_encoder(predictor.encoder, data)
             cost.data_passes += len(predictor.encoder.state_dict()) > 0
         else:
-            predictor.encoder.load_state_dict(before.predictor.encoder.state_dict())
+            predictor.inherit(before.predictor)
         regularizer = regularizer_of(spec["regularizer"], predictor)
         if certified_removal is not None:
             noise = None if before is None else before.regularizer.linear
@@ -125,7 +134,7 @@ def train(
         if descends_by_gradients(predictor, regularizer, curvature):
             encoded = EncodedData(predictor, data)
             if is_wide(predictor) or encoded.count_rows() * predictor.size**2 > MAX_NEWTON_WORK:
-                parts = (spec, predictor, regularizer, encoded, training, policy, cost, progress)
+                parts = (spec, regularizer, encoded, training, policy, cost, progress, old_head(predecessor, predictor))
                 try:
                     result = train_by_gradients(*parts)
                 except ArithmeticError:
@@ -148,7 +157,14 @@ def train(
         cost.data_passes += not term.cached
         if count == 0:
             raise ValueError("There are no examples to train on.")
+        if (head := old_head(predecessor, predictor)) is not None:
+            at_zero, at_head = (objective.evaluate(start, cost)[0] for start in (w, head))
+            w = head if at_head < at_zero else w
+        predictor.batch_statistics = predictor.has_statistics
         solution = solver(objective, w, training, cost, progress, execution.watch)
+        if predictor.has_statistics:
+            fit_statistics(predictor, solution.w, data)
+            cost.data_passes += 1
         choice = MemoryChoice(policy, policy.size(count), training.seed)
         kind = backend_for(predictor, curvature)
         measured = measure(predictor, regularizer, solution.w, data, choice, kind, cost, solution.hessian)
@@ -156,6 +172,26 @@ def train(
         state = State(predictor, regularizer, spec["regularizer"].copy(), solution.w, *found)
         certificate = certify_anchored(state, measured.rows) if is_dense(state) else None
     return Result(state, measured.rows, cost, solution.converged, certificate)
+
+
+def old_head(predecessor: Predecessor | None, predictor: Predictor) -> Tensor | None:
+    """The weights (P,) of a linear model to start from; None without a predecessor of the same size."""
+    if predecessor is None or not predecessor.warm or not predictor.linear:
+        return None
+    before = predecessor.state
+    fits = before.predictor.linear and before.predictor.size == predictor.size
+    return before.w.to(predictor.device, predictor.dtype).clone() if fits else None
+
+
+def fit_statistics(predictor: Predictor, w: Tensor, data: Data) -> None:
+    """Compute the statistics of BatchNorm layers with the final weights, by one pass. They stay fixed from then on."""
+    predictor.batch_statistics = True
+    predictor.reset_statistics()
+    with torch.no_grad():
+        for chunk in data:
+            for start in range(0, len(chunk), STATISTICS_ROWS):
+                predictor.outputs(w, chunk.x[start : start + STATISTICS_ROWS], training=True)
+    predictor.batch_statistics = False
 
 
 def reselect(state: State, data: Data, policy: MemoryPolicy, seed: int = 0) -> Result:

@@ -11,6 +11,7 @@ import msgspec
 from core.kprior.model.spec import Input, PredictorSpec, dtype_of
 from service.parsing.inputs.base import Inputs
 from service.parsing.inputs.tables import TableInputs
+from service.parsing.inputs.texts import TextInputs
 from service.parsing.inputs.vectors import ImageInputs, VectorInputs
 
 __all__ = ["Inputs", "inputs_of"]
@@ -23,6 +24,8 @@ def build(described: str) -> Inputs:
         return VectorInputs(given["dim"])
     if given["kind"] == "image":
         return ImageInputs(given["shape"], dtype_of(given))
+    if given["kind"] == "text":
+        return TextInputs()
     return TableInputs(given["columns"])
 
 

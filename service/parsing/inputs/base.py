@@ -1,7 +1,7 @@
 """Parsing and limits that all kinds of inputs share."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -13,6 +13,8 @@ from core.errors import Invalid, Location
 from service.parsing import columns
 
 Matrix = NDArray[Any]
+Unseen = Sequence[str | None]
+"""Texts of each row's unseen category values, as they are stored (`core/ledger/unseen_categories.py`)."""
 T = TypeVar("T")
 MAX_FLOAT32 = float(np.finfo(np.float32).max)
 MAX_UNSCALED, MAX_SCALED = 2.0**26, 2.0**63
@@ -33,6 +35,8 @@ class Inputs(ABC):
     dtype: str = "float32"
     reads_raw = False
     """Whether inputs can be parsed from JSON text without a Python object for each number."""
+    takes_files = False
+    """Whether a column of bytes may contain an image file for each row."""
     largest = MAX_UNSCALED
     """Largest number in an example."""
 
@@ -120,11 +124,23 @@ class Inputs(ABC):
         """Number of values in stored inputs that were mapped to `other`."""
         return 0
 
-    @abstractmethod
-    def to_json(self, x: Matrix) -> Any:
-        """One stored input as the caller sent it."""
+    def unseen_in_json(self, xs: Callable[[], list[Any]], x: Matrix) -> Unseen | None:
+        """The texts of unseen category values in decoded inputs; `x` are the same inputs as stored."""
+        return None
 
-    def to_columns(self, x: Matrix) -> dict[str, pa.Array]:
+    def unseen_in_columns(self, table: pa.Table, x: Matrix, field: str) -> Unseen | None:
+        """The texts of unseen category values in a table; `x` are the same inputs as stored."""
+        return None
+
+    def from_stored(self, x: bytes) -> Matrix:
+        """One stored input."""
+        return np.array([x], object) if self.dtype == "object" else np.frombuffer(x, self.dtype)
+
+    @abstractmethod
+    def to_json(self, x: Matrix, unseen: str | None = None) -> Any:
+        """One stored input, with the texts of its unseen category values, as the caller sent it."""
+
+    def to_columns(self, x: Matrix, unseen: Unseen | None = None) -> dict[str, pa.Array]:
         """Stored inputs (n, width) as columns that `from_columns` can read."""
         flat = pa.array(np.ascontiguousarray(x).reshape(-1))
         return {"x": pa.FixedSizeListArray.from_arrays(flat, self.width)}

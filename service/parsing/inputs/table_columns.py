@@ -6,7 +6,7 @@ NaN is a missing value. Errors have the row and the column.
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,8 @@ from core.kprior.model.spec import CategoryColumn, Column
 from service.parsing import columns
 from service.parsing.inputs.base import first, location_of, to_shortest
 
+MAX_VALUE_LENGTH = 200
+"""Maximum number of characters of a category value."""
 MAX_NAMED_VALUES = 10
 """Number of permitted values that an error message lists."""
 EXPECTED_CATEGORY = "expected text or a whole number"
@@ -64,8 +66,8 @@ class TableColumn(ABC):
     def to_json(self, v: np.float32) -> Any:
         """A stored number, not missing, as the caller sent it."""
 
-    def to_column(self, stored: NDArray[np.float32]) -> pa.Array:
-        """Stored numbers as an Arrow column, with null for missing values."""
+    def to_column(self, stored: NDArray[np.float32], unseen: Mapping[int, str] | None = None) -> pa.Array:
+        """Stored numbers as an Arrow column, with null for missing values; `unseen` are texts by row."""
         return pa.array(stored, mask=np.isnan(stored))
 
     def read_each(
@@ -139,12 +141,20 @@ class Category(TableColumn):
         # sent again, `other` is mapped to the same code
         return self.values[int(v)] if v >= 0 else OTHER
 
-    def to_column(self, stored: NDArray[np.float32]) -> pa.Array:
-        # as text, because a column can contain both numbers and `other`
+    def to_column(self, stored: NDArray[np.float32], unseen: Mapping[int, str] | None = None) -> pa.Array:
+        # as text, because a column can contain both numbers and unseen texts
         texts = [*map(str, self.values), *([OTHER] if self.other == UNSEEN else [])]
         missing = np.isnan(stored)
         places = np.where(missing, 0, np.where(stored < 0, len(self.values), stored)).astype(np.int32)
+        if unseen:
+            new = {text: len(texts) + i for i, text in enumerate(dict.fromkeys(unseen.values()))}
+            texts += new
+            places[list(unseen)] = [new[text] for text in unseen.values()]
         return pa.DictionaryArray.from_arrays(pa.array(places, mask=missing), pa.array(texts, pa.string()))
+
+    def keeps(self, text: str) -> bool:
+        """Whether the text of an unseen value is stored: only if it could be added to the values."""
+        return text != OTHER and len(text) <= MAX_VALUE_LENGTH and text.isprintable()
 
 
 class Boolean(TableColumn):
@@ -169,7 +179,7 @@ class Boolean(TableColumn):
     def to_json(self, v: np.float32) -> Any:
         return bool(v)
 
-    def to_column(self, stored: NDArray[np.float32]) -> pa.Array:
+    def to_column(self, stored: NDArray[np.float32], unseen: Mapping[int, str] | None = None) -> pa.Array:
         return pa.array(stored == 1, mask=np.isnan(stored))
 
 
@@ -196,7 +206,7 @@ class Date(TableColumn):
     def to_json(self, v: np.float32) -> Any:
         return format_days(float(v), lambda days: np.float32(days) == v)
 
-    def to_column(self, stored: NDArray[np.float32]) -> pa.Array:
+    def to_column(self, stored: NDArray[np.float32], unseen: Mapping[int, str] | None = None) -> pa.Array:
         missing = np.isnan(stored)
         days, places = np.unique(np.where(missing, np.float32(0), stored), return_inverse=True)
         # the rounded times that `to_json` returns

@@ -1,7 +1,7 @@
 """Tables: named columns of numbers, booleans, dates and categories."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -11,8 +11,11 @@ from msgspec.structs import astuple
 from numpy.typing import NDArray
 
 from core.errors import Invalid, Location
+from core.kprior.model.categories import spell
 from core.kprior.model.spec import Column
-from service.parsing.inputs.base import MAX_SCALED, Inputs, Matrix, first, location_of, shape_error
+from core.ledger.unseen_categories import decode, encode
+from service.parsing.columns import texts
+from service.parsing.inputs.base import MAX_SCALED, Inputs, Matrix, Unseen, first, location_of, shape_error
 from service.parsing.inputs.table_columns import Category, column_of
 
 MIN_COLUMNS_FOR_LOOKUP = 100
@@ -98,10 +101,49 @@ class TableInputs(Inputs):
         places, codes = self.others
         return int((x[:, places] == codes).sum()) if places else 0
 
-    def to_json(self, x: Matrix) -> Any:
-        return {
+    def unseen_in_json(self, xs: Callable[[], list[Any]], x: Matrix) -> Unseen | None:
+        rows = xs() if self.count_other(x) else []
+
+        def texts_in(j: int, which: list[int]) -> list[str]:
+            name, field = self.names[j], f"c{j}"
+            values = (rows[i][name] if self.by_name else getattr(rows[i], field) for i in which)
+            # as Arrow writes true and false
+            return [str(value).lower() if isinstance(value, bool) else spell(value) for value in values]
+
+        return self.gather_unseen(x, texts_in) if rows else None
+
+    def unseen_in_columns(self, table: pa.Table, x: Matrix, field: str) -> Unseen | None:
+        def texts_in(j: int, which: list[int]) -> list[str | None]:
+            name = self.names[j]
+            return texts(table.column(name).take(which), field, name)
+
+        return self.gather_unseen(x, texts_in) if self.count_other(x) else None
+
+    def gather_unseen(self, x: Matrix, texts_in: Callable[[int, list[int]], Sequence[str | None]]) -> Unseen | None:
+        """The texts of unseen values by row; `texts_in` returns those of a column in some rows."""
+        found: dict[int, dict[int, str]] = {}
+        for j, code in zip(*self.others, strict=True):
+            column, which = self.columns[j], np.flatnonzero(x[:, j] == code).tolist()
+            for i, text in zip(which, texts_in(j, which) if which else (), strict=True):
+                if text is not None and isinstance(column, Category) and column.keeps(text):
+                    found.setdefault(i, {})[j] = text
+        return [encode(found[i]) if i in found else None for i in range(len(x))] if found else None
+
+    def is_unseen(self, j: int, v: np.float32) -> bool:
+        """Whether a stored number is the code of unseen values of a category."""
+        column = self.columns[j]
+        return isinstance(column, Category) and column.other is not None and v == column.other
+
+    def to_json(self, x: Matrix, unseen: str | None = None) -> Any:
+        row = {
             column.name: None if math.isnan(v) else column.to_json(v) for column, v in zip(self.columns, x, strict=True)
         }
+        return row | {self.names[j]: text for j, text in decode(unseen).items() if self.is_unseen(j, x[j])}
 
-    def to_columns(self, x: Matrix) -> dict[str, pa.Array]:
-        return {column.name: column.to_column(x[:, j]) for j, column in enumerate(self.columns)}
+    def to_columns(self, x: Matrix, unseen: Unseen | None = None) -> dict[str, pa.Array]:
+        texts: dict[int, dict[int, str]] = {}
+        for i, stored in enumerate(unseen or ()):
+            for j, text in decode(stored).items():
+                if self.is_unseen(j, x[i, j]):
+                    texts.setdefault(j, {})[i] = text
+        return {column.name: column.to_column(x[:, j], texts.get(j)) for j, column in enumerate(self.columns)}

@@ -10,6 +10,7 @@ import simdjson
 
 from service.parsing import columns
 from service.parsing.inputs.base import Inputs, Matrix, location_of, shape_error, shape_of, to_shortest
+from service.parsing.inputs.image_files import decode_file, decode_text
 from service.parsing.json_items import shift_errors
 
 CHUNK_INPUTS, CHUNK_NUMBERS = 256, 2**18
@@ -58,21 +59,28 @@ class VectorInputs(Inputs):
     def feature_columns(self, names: list[str]) -> dict[str, pa.DataType]:
         return {name: pa.float64() for name in names if name not in columns.RESERVED}
 
-    def to_json(self, x: Matrix) -> Any:
+    def to_json(self, x: Matrix, unseen: str | None = None) -> Any:
         return [to_shortest(v) for v in x]
 
 
 class ImageInputs(VectorInputs):
-    """Channels of rows of pixels; flat in tables."""
+    """Channels of rows of pixels, flat in tables; or PNG and JPEG files, in JSON in Base64."""
 
-    json_type = list[list[list[float | bool]]]
+    json_type = list[list[list[float | bool]]] | str
     reads_raw = False
+    takes_files = True
 
     def __init__(self, shape: list[int], dtype: str) -> None:
         super().__init__(math.prod(shape))
         self.shape, self.dtype = tuple(shape), dtype
 
     def from_json(self, xs: list[Any], field: str) -> Matrix:
+        if any(isinstance(x, str) for x in xs):
+            places = [location_of(field, i) for i in range(len(xs))]
+            xs = [
+                self.scale(decode_text(x, self.shape, place)) if isinstance(x, str) else x
+                for x, place in zip(xs, places, strict=True)
+            ]
         try:
             matrix = np.array(xs, np.float64)
         except ValueError:
@@ -82,6 +90,19 @@ class ImageInputs(VectorInputs):
             raise shape_error(location_of(field, i), f"expected the shape {list(self.shape)}")
         return self.to_stored(matrix.reshape(len(xs), self.width), field)
 
-    def to_json(self, x: Matrix) -> Any:
+    def from_columns(self, table: pa.Table, field: str) -> Matrix:
+        if "x" not in table.column_names or not columns.is_binary(table.column("x").type):
+            return super().from_columns(table, field)
+        matrix = np.empty((table.num_rows, self.width), self.dtype)
+        for i, content in enumerate(table.column("x").to_pylist()):
+            pixels = decode_file(content or b"", self.shape, location_of(field, i))
+            matrix[i] = self.scale(pixels).reshape(-1)
+        return matrix
+
+    def scale(self, pixels: Matrix) -> Matrix:
+        """The pixels of a file in the units of the model: bytes, or numbers from 0 to 1."""
+        return pixels if self.dtype == "uint8" else pixels / np.float32(255)
+
+    def to_json(self, x: Matrix, unseen: str | None = None) -> Any:
         numbers = [int(v) if self.dtype == "uint8" else to_shortest(v) for v in x]
         return np.array(numbers, object).reshape(self.shape).tolist()

@@ -39,11 +39,12 @@ def job(state: str, **more: Any) -> dict[str, Any]:
 
 
 def version(number: int, **more: Any) -> dict[str, Any]:
-    kind = {"version": number, "kind": "adapted", "parent": None, "position": 9, "state": "champion"}
+    kind = {"version": number, "kind": "adapted", "parent": None, "state": "champion"}
+    kind |= {"position": 9, "removals_position": 9}
     cost = {"backward_passes": 1.0, "data_passes": 1.0, "seconds": 0.5}
     memory = {"size": 10, "fraction": 0.1}
     rest = {"method": "kprior", "metrics": {}, "certificate": None, "sha256": None, "mlflow": None, "created_at": AT}
-    rest |= {"spec": {}}
+    rest |= {"spec": {}, "quarantined": 0}
     return {**kind, **rest, "memory": memory, "cost": cost, **more}
 
 
@@ -55,4 +56,5 @@ def part(state: str = "received", **more: Any) -> dict[str, Any]:
 def erasure(state: str = "received", *parts: dict[str, Any], **more: Any) -> dict[str, Any]:
     times = {"received_at": AT, "due_at": "2026-04-01T09:00:00Z", "completed_at": None}
     rest = {"overdue": False, "late": False, "trail": [], "extension": None, "refusal": None, "receipt": None}
+    rest |= {"repeats": None, "tokens": ["ab12"]}
     return {"id": "e1", "state": state, **times, **rest, "models": list(parts), **more}

@@ -69,7 +69,7 @@ def test_home_is_in_the_users_home_by_default(tmp_path: Path, monkeypatch: pytes
     assert find_key(None, HERE) == "amend_1_first"
 
 
-def test_no_key_is_one_clear_line() -> None:
+def test_a_missing_key_is_reported_in_one_line() -> None:
     result = amend("models", "list")
     assert result.exit_code == 1
     assert result.stdout == ""
@@ -79,7 +79,7 @@ def test_no_key_is_one_clear_line() -> None:
 
 
 @pytest.mark.parametrize("port", ["abc", "0", "70000", "-1", "8000/v1"])
-def test_a_port_that_is_none_is_one_clear_line(port: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_port_is_reported_in_one_line(port: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AMEND_PORT", port)
     result = amend("models", "list")
     assert result.exit_code == 1
@@ -103,7 +103,7 @@ def test_an_invalid_key_is_reported_without_showing_it(key: str, tmp_path: Path)
         assert "amend_1" not in result.stderr
 
 
-def test_no_service_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_service_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "RETRY_SECONDS", (0.0,))
     with socket.socket() as bound_but_deaf:
         bound_but_deaf.bind(("127.0.0.1", 0))
@@ -147,7 +147,7 @@ def test_a_proxy_in_the_environment_is_not_used_for_this_machine(
     assert stand_in.run("models", "list").exit_code == 0
 
 
-def test_json_is_the_answer_itself_and_nothing_else(stand_in: StandIn) -> None:
+def test_json_output_is_the_response_alone(stand_in: StandIn) -> None:
     answer = {"items": [{**MODEL, "new": [1.123456789, "[bold]", "ü"]}], "next": "abc"}
     stand_in.answer(answer)
     result = stand_in.run("models", "list", "--json")

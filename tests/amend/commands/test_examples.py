@@ -12,7 +12,7 @@ import pytest
 from pyarrow import parquet
 
 from amend import example_batches
-from amend.commands import examples
+from amend.commands import example_upload
 from tests.amend.commands.responses import AT, job
 from tests.amend.conftest import StandIn
 
@@ -45,6 +45,17 @@ def test_content_type_follows_the_suffix(name: str, content_type: str, stand_in:
         content_type,
         content,
     )
+
+
+@pytest.mark.parametrize("options", [(), ("--time", "day")], ids=["as it is", "in batches"])
+def test_examples_can_be_added_with_a_source(options: tuple[str, ...], stand_in: StandIn, tmp_path: Path) -> None:
+    file = tmp_path / "march.csv"
+    file.write_text("id,y,day,a\ne1,1,2026-03-01,2\n")
+    stand_in.answer(ACCEPTED, status=201)
+    assert stand_in.run("examples", "add", "churn", str(file), "--source", "march load", *options).exit_code == 0
+    asked = stand_in.asked[0]
+    assert asked.path.replace("+", "%20") == "/v1/models/churn/examples?source=march%20load"
+    assert (b"time" in asked.body) == bool(options)
 
 
 def test_an_empty_file_is_not_sent(stand_in: StandIn, tmp_path: Path) -> None:
@@ -117,7 +128,8 @@ def test_columns_of_a_file_may_have_other_names(stand_in: StandIn, tmp_path: Pat
 
 
 def added(first: int, last: int) -> dict[str, int]:
-    return {"accepted": last - first + 1, "duplicates": 0, "first_position": first, "last_position": last}
+    positions = {"first_position": first, "last_position": last}
+    return {"accepted": last - first + 1, "duplicates": 0, **positions, "quarantined": 0}
 
 
 @pytest.mark.parametrize("why", ["large", "compressed", "refused"])
@@ -126,7 +138,7 @@ def test_a_file_that_is_too_large_for_one_request_goes_out_in_pieces(
 ) -> None:
     monkeypatch.setattr(example_batches, "BATCH_ROWS", 10)
     if why == "large":
-        monkeypatch.setattr(examples, "MAX_UNSPLIT_BYTES", 100)
+        monkeypatch.setattr(example_upload, "MAX_UNSPLIT_BYTES", 100)
     content = "id,y,a\n" + "".join(f"e{i},1,2\n" for i in range(25))
     file = tmp_path / ("a.csv.gz" if why == "compressed" else "a.csv")
     file.write_bytes(gzip.compress(content.encode()) if why == "compressed" else content.encode())
@@ -143,7 +155,7 @@ def test_an_error_in_a_batch_names_the_row_of_the_file(
     stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(example_batches, "BATCH_ROWS", 10)
-    monkeypatch.setattr(examples, "MAX_UNSPLIT_BYTES", 0)
+    monkeypatch.setattr(example_upload, "MAX_UNSPLIT_BYTES", 0)
     (tmp_path / "a.ndjson").write_text('{"id": "a"}\n' * 25)
     bad = {"loc": ["examples", 3, "y"], "msg": "is not 0 or 1"}
     stand_in.answer(added(1, 10))
@@ -160,7 +172,7 @@ def test_corrections_in_pieces_wait_for_the_last_job(
     stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(example_batches, "BATCH_ROWS", 1)
-    monkeypatch.setattr(examples, "MAX_UNSPLIT_BYTES", 0)
+    monkeypatch.setattr(example_upload, "MAX_UNSPLIT_BYTES", 0)
     (tmp_path / "a.csv").write_text("id,y,a\na1,1,2\na2,1,2\n")
     stand_in.answer(REPLACED, {**REPLACED, "job": "j2"}, job("succeeded"))
     result = stand_in.run("examples", "replace", "churn", str(tmp_path / "a.csv"), "--wait", "--json")
@@ -179,7 +191,7 @@ def test_corrections_in_pieces_wait_for_the_last_job(
     ],
     ids=" ".join,
 )
-def test_a_missing_file_is_one_line(command: list[str], stand_in: StandIn) -> None:
+def test_a_missing_file_is_reported_in_one_line(command: list[str], stand_in: StandIn) -> None:
     result = stand_in.run(*command)
     assert result.exit_code == 1
     assert result.stderr == "amend: Cannot read nowhere.csv: No such file or directory.\n"
@@ -216,12 +228,12 @@ def test_remove_needs_exactly_one_selection(what: list[str], stand_in: StandIn) 
     assert stand_in.asked == []
 
 
-def test_remove_asks(stand_in: StandIn) -> None:
+def test_remove_asks_for_confirmation(stand_in: StandIn) -> None:
     assert stand_in.run("examples", "remove", "churn", "a1", stdin="n\n").exit_code == 1
     assert stand_in.asked == []
 
 
-def test_remove_says_how_many_examples_a_source_has(stand_in: StandIn) -> None:
+def test_remove_shows_how_many_examples_a_source_has(stand_in: StandIn) -> None:
     stand_in.answer({"items": [{}] * 3, "next": None}, {"items": [{}] * 1000, "next": "1000"}, REMOVED)
     asked = stand_in.run("examples", "remove", "churn", "--source", "a b", stdin="n\n")
     assert "Remove 3 examples of a b, and quarantined ones, from churn?" in asked.stderr
@@ -239,7 +251,7 @@ def test_remove_waits_for_the_job_it_caused(stand_in: StandIn) -> None:
     assert [asked.path for asked in stand_in.asked[1:]] == ["/v1/jobs/j1", "/v1/jobs/j1?wait=1"]
 
 
-def test_an_export_is_written_as_it_comes(stand_in: StandIn, tmp_path: Path) -> None:
+def test_an_export_is_streamed_to_the_file(stand_in: StandIn, tmp_path: Path) -> None:
     stand_in.answer(b"all of them")
     file = tmp_path / "churn.parquet"
     written = stand_in.run("examples", "export", "churn", "--output", str(file))

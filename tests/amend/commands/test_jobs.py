@@ -53,7 +53,7 @@ def test_list_passes_the_filters_on(stand_in: StandIn) -> None:
     assert result.stdout.splitlines()[1].split() == ["j1", "churn", "adapt", "failed", "40%", "3", "9", "-", *SHOWN]
 
 
-def test_cancel_posts(stand_in: StandIn) -> None:
+def test_cancel_sends_a_request(stand_in: StandIn) -> None:
     stand_in.answer(job("cancelled"))
     assert stand_in.run("jobs", "cancel", "j1").exit_code == 0
     assert (stand_in.asked[0].method, stand_in.asked[0].path) == ("POST", "/v1/jobs/j1/cancel")

@@ -100,7 +100,7 @@ def test_create_infers_input_and_target_from_a_file_and_prints_them(
         (["--target", "binary", "--subject", "who"], "--id, --subject, --weight and --target-kind require --from"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_one_line(stand_in: StandIn, options: list[str], told: str) -> None:
+def test_an_unreadable_file_is_reported_in_one_line(stand_in: StandIn, options: list[str], told: str) -> None:
     result = stand_in.run("models", "create", "churn", *options)
     assert (result.exit_code, result.stderr.count("\n")) == (1, 1)
     assert told in result.stderr
@@ -108,7 +108,7 @@ def test_a_file_that_cannot_be_read_is_one_line(stand_in: StandIn, options: list
 
 
 @pytest.mark.parametrize("policy", ["{broken", "@nowhere.json"])
-def test_bad_json_is_one_line_and_nothing_is_sent(policy: str, stand_in: StandIn) -> None:
+def test_bad_json_is_reported_in_one_line_and_nothing_is_sent(policy: str, stand_in: StandIn) -> None:
     result = stand_in.run("models", "create", "churn", "--policy", policy)
     assert result.exit_code == 1
     assert result.stderr.count("\n") == 1
@@ -116,7 +116,7 @@ def test_bad_json_is_one_line_and_nothing_is_sent(policy: str, stand_in: StandIn
 
 
 @pytest.mark.parametrize(("reply", "deleted"), [("y\n", True), ("n\n", False), ("", False)])
-def test_delete_asks(reply: str, deleted: bool, stand_in: StandIn) -> None:
+def test_delete_asks_for_confirmation(reply: str, deleted: bool, stand_in: StandIn) -> None:
     counts = {"train": 1000, "holdout": 200, "removed": 7, "quarantined": 34, "unlabelled": 0}
     stand_in.answer({**MODEL, "counts": counts}, b"", status=200)
     result = stand_in.run("models", "delete", "churn", stdin=reply)
@@ -160,10 +160,30 @@ def test_change_sends_other_columns_and_classes(stand_in: StandIn) -> None:
 
 def test_a_change_is_reverted_by_its_position(stand_in: StandIn) -> None:
     change = {"position": 7, "kind": "regularizer", "value": {"kind": "l2", "delta": 10.0}, "created_at": AT}
-    stand_in.answer({"items": [change], "next": None}, {"position": 9, "job": None})
+    page = {"items": [change], "next": None}
+    stand_in.answer(page, page, {"position": 9, "job": None})
     assert "regularizer" in stand_in.run("models", "changes", "churn").stdout
     assert stand_in.run("models", "change", "churn", "--revert", "7").exit_code == 0
+    assert stand_in.asked[2].json() == {"revert": 7}
+
+
+def test_reverting_a_change_of_columns_asks_first(stand_in: StandIn) -> None:
+    change = {"position": 7, "kind": "input", "value": {"kind": "table", "columns": []}, "created_at": AT}
+    stand_in.answer({"items": [change], "next": None}, {"position": 9, "job": None})
+    refused = stand_in.run("models", "change", "churn", "--revert", "7", stdin="n\n")
+    assert (refused.exit_code, [asked.method for asked in stand_in.asked]) == (1, ["GET"])
+    assert "The columns that it added are dropped." in refused.stderr
+    assert stand_in.run("models", "change", "churn", "--revert", "7", "--yes").exit_code == 0
     assert stand_in.asked[1].json() == {"revert": 7}
+
+
+def test_a_policy_that_removes_old_examples_asks_first(stand_in: StandIn) -> None:
+    stand_in.answer(MODEL)
+    asked = ("models", "policy", "churn", '{"expire": "365d"}')
+    refused = stand_in.run(*asked, stdin="n\n")
+    assert (refused.exit_code, stand_in.asked) == (1, [])
+    assert "older than 365d?" in refused.stderr
+    assert stand_in.run(*asked, "--yes").exit_code == 0
 
 
 def test_columns_are_added_and_dropped_by_name(stand_in: StandIn) -> None:

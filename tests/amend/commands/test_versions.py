@@ -22,7 +22,7 @@ def test_weights_are_written_as_they_come(stand_in: StandIn, tmp_path: Path) -> 
     assert stand_in.asked[0].path == "/v1/models/churn/versions/7/weights"
 
 
-def test_an_onnx_file_is_written_as_it_comes(stand_in: StandIn, tmp_path: Path) -> None:
+def test_an_onnx_file_is_streamed_to_the_file(stand_in: StandIn, tmp_path: Path) -> None:
     stand_in.answer(b"\x08\x08onnx")
     file = tmp_path / "churn.onnx"
     assert stand_in.run("versions", "export", "churn", "7", "--onnx", str(file)).exit_code == 0
@@ -38,6 +38,13 @@ def test_coefficients_are_listed_by_name(stand_in: StandIn) -> None:
     assert printed.split() == ["feature", "coefficient", "standardised", "age", "0.02", "0.32"]
     assert stand_in.asked[0].path == "/v1/models/churn/versions/7/coefficients"
     assert "no" in stand_in.run("versions", "coefficients", "churn", "7").stdout.split()
+
+
+def test_discard_asks_with_the_number_of_this_versions_examples(stand_in: StandIn) -> None:
+    stand_in.answer({**version(7), "quarantined": 12})
+    asked = stand_in.run("versions", "discard", "churn", "7", stdin="n\n")
+    assert "Remove the 12 quarantined examples of version 7 of churn?" in asked.stderr
+    assert (asked.exit_code, [one.path for one in stand_in.asked]) == (1, ["/v1/models/churn/versions/7"])
 
 
 def test_the_champion_can_be_named(stand_in: StandIn) -> None:
@@ -59,7 +66,7 @@ def test_the_champion_can_be_named(stand_in: StandIn) -> None:
         assert stand_in.run("versions", "show", "churn", wrong).exit_code == 2
 
 
-def test_promote_posts(stand_in: StandIn) -> None:
+def test_promote_sends_a_request(stand_in: StandIn) -> None:
     stand_in.answer(version(6))
     result = stand_in.run("versions", "promote", "churn", "6")
     assert result.stdout == "Version 6 is the champion of churn.\n"
@@ -70,6 +77,13 @@ def test_a_rollback_reports_that_the_model_is_held(stand_in: StandIn) -> None:
     stand_in.answer(version(6, held=held("version 6 was promoted by hand")))
     result = stand_in.run("versions", "promote", "churn", "6")
     assert "The model is held. To resume automatic work: amend models resume churn" in result.stdout
+
+
+def test_promoting_a_purged_version_reports_the_job(stand_in: StandIn) -> None:
+    stand_in.answer(version(6, state="purged", job="j1"))
+    result = stand_in.run("versions", "promote", "churn", "6")
+    shown = "Version 6 was purged. The job j1 trains a new version at position 9 and promotes it.\n"
+    assert result.stdout == shown
 
 
 COMPARED: dict[str, Any] = {
@@ -174,13 +188,12 @@ def test_predict_takes_one_input_or_many(given: str, sent: dict[str, Any], stand
     assert [asked.json() for asked in stand_in.asked] == [sent] * 3
 
 
-def test_a_file_that_is_no_json_is_named_as_such(stand_in: StandIn, tmp_path: Path) -> None:
-    file = tmp_path / "two.csv"
+def test_a_file_that_is_not_json_is_reported(stand_in: StandIn, tmp_path: Path) -> None:
+    file = tmp_path / "two.txt"
     file.write_text("age,plan\n39,paid\n")
     result = stand_in.run("predict", "churn", str(file))
     assert (result.exit_code, stand_in.asked) == (1, [])
     assert f"The input must be JSON, but {file} is not" in result.stderr
-    assert "CSV is not supported here" in result.stderr
 
 
 def test_predict_with_a_version(stand_in: StandIn) -> None:
@@ -203,7 +216,14 @@ def test_promotions_are_listed(stand_in: StandIn) -> None:
     assert stand_in.asked[0].path == "/v1/models/churn/promotions"
 
 
-KEY = {"id": "k2", "name": "pipeline", "scopes": ["read", "ingest"], "models": ["churn"]}
+KEY = {
+    "id": "k2",
+    "name": "pipeline",
+    "person": False,
+    "quota": None,
+    "scopes": ["read", "ingest"],
+    "models": ["churn"],
+}
 KEY |= {"created_at": AT, "last_used_at": None, "expires_at": None}
 
 

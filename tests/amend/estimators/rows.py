@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from amend.estimators import Import, compose, describe_inputs
 from core.kprior import Examples, Predictor, Result, adopt
 from core.kprior.model.spec import Spec
+from core.kprior.model.target_scale import from_fitted, to_fitted
 
 Numbers = NDArray[Any]
 PLANS = ["free", "paid", "trial"]
@@ -62,12 +63,15 @@ def raw_inputs(made: Import, examples: Any) -> Numbers:
     for column in made.input["columns"]:
         values = examples[column["name"]]
         codes = None if column["type"] == "number" else {v: i for i, v in enumerate(column["values"])}
-        columns.append(values if codes is None else values.map(codes))
+        known = values if codes is None else values.map(codes)
+        columns.append(known if codes is None else known.mask(known.isna() & values.notna(), -1))  # unseen
     return np.stack([np.asarray(column, np.float32) for column in columns], 1)
 
 
 def to_examples(made: Import, examples: Any) -> Examples:
     y, target = np.asarray(examples["y"]), made.target
+    if "transform" in target:
+        y = to_fitted(target, y)  # type: ignore[arg-type]
     if target["kind"] == "classes":
         hot = np.stack([y == value for value in target["values"]], 1).astype(np.float64)
     else:
@@ -86,7 +90,7 @@ def adopted(made: Import, examples: Any) -> Result:
 def predicted(result: Result, made: Import, examples: Any) -> Numbers:
     predictor: Predictor = result.state.predictor
     f = predictor.outputs(result.state.w, torch.from_numpy(raw_inputs(made, examples)))
-    means: Numbers = predictor.family.mean(f).numpy()
+    means: Numbers = from_fitted(made.target, predictor.family.mean(f).numpy())  # type: ignore[arg-type]
     return means
 
 

@@ -9,7 +9,6 @@ import pytest
 import torch
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
-from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.kernel_approximation import RBFSampler
 from sklearn.kernel_ridge import KernelRidge
@@ -18,15 +17,13 @@ from sklearn.linear_model import (
     Lasso,
     LinearRegression,
     LogisticRegression,
-    LogisticRegressionCV,
     PoissonRegressor,
     Ridge,
-    RidgeCV,
 )
-from sklearn.model_selection import GridSearchCV
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
 from amend import EstimatorUnsupported
@@ -72,7 +69,7 @@ def test_a_converged_linear_estimator_is_the_optimum_of_its_import(kind: str, wh
 
 @pytest.mark.parametrize("where", ["array", "scaled frame"])
 def test_a_support_vector_machine_is_the_optimum_of_its_import(where: str) -> None:
-    """Its penalty is on the intercept, too; a squared hinge has no factor of a half, and C is 1 / delta."""
+    """Its penalty is on the intercept as well; a squared hinge has no factor of a half, and C is 1 / delta."""
     examples: Any = frame(300, "binary") if where == "scaled frame" else arrays(300, "binary")
     examples["weight"] = np.random.default_rng(4).uniform(0.2, 5.0, 300)
     last = LinearSVC(C=0.5, dual=False, tol=1e-10, class_weight={1: 3.0})
@@ -189,15 +186,12 @@ def test_torch_layers_become_a_network() -> None:
     close(predicted(adopted(made, examples), made, examples), truth)
     with pytest.raises(EstimatorUnsupported, match="outputs="):
         imported(module, examples)
-    wrong = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Tanh(), torch.nn.Linear(3, 1))
-    with pytest.raises(EstimatorUnsupported, match="Cannot import layer 1, a Tanh"):
-        imported(wrong, examples, outputs={"kind": "binary"})
 
 
 @pytest.mark.parametrize(
     ("estimator", "why"),
     [
-        (SVC(kernel="linear"), "A SVC cannot be imported. Advice: Amend supports only the squared hinge loss"),
+        (SVC(kernel="linear"), "An SVC cannot be imported. Advice: Amend supports only the squared hinge loss"),
         (LinearSVC(loss="hinge"), "loss='hinge'"),
         (LinearSVC(intercept_scaling=10.0), "intercept_scaling"),
         (
@@ -205,22 +199,13 @@ def test_torch_layers_become_a_network() -> None:
             "multi_class='crammer_singer' cannot be imported, because its objective differs",
         ),
         (HuberRegressor(), "also fits a scale"),
-        (RandomForestClassifier(n_estimators=2), "A RandomForestClassifier cannot be imported. Supported: Logistic"),
-        (
-            LogisticRegressionCV(Cs=2, cv=2, l1_ratios=(0,), scoring="accuracy", use_legacy_attributes=False),
-            "the C that it found",
-        ),
-        (RidgeCV(), "A RidgeCV cannot be imported. Advice: fit a Ridge with the alpha that it found"),
+        (KNeighborsClassifier(), "A KNeighborsClassifier cannot be imported. Advice: it needs all of its rows"),
         (make_pipeline(StandardScaler(), Lasso()), "no l1 penalty; fit a Ridge"),
-        (GridSearchCV(LogisticRegression(), {"C": [1, 2]}, cv=2), "import its best_estimator_"),
         (LogisticRegression(fit_intercept=False), "without an intercept"),
-        (LogisticRegression(class_weight="balanced"), "class_weight='balanced' would change with every example"),
         (LogisticRegression(l1_ratio=1.0, solver="saga", max_iter=5000), "l1 penalty"),
         (MLPClassifier((2,), activation="tanh", max_iter=2000, tol=1e-2), "activation 'tanh'"),
-        (make_pipeline(MinMaxScaler(), LogisticRegression()), "A MinMaxScaler cannot be imported"),
         (KernelRidge(), "docs/how-to/kernel-models.md"),
         (make_pipeline(RBFSampler(n_components=4), LogisticRegression()), "docs/how-to/kernel-models.md"),
-        (make_pipeline(StandardScaler(), LinearSVC()), "Fit the same pipeline on a frame"),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -236,14 +221,6 @@ def test_a_column_that_the_frame_lacks_is_named() -> None:
     estimator = LogisticRegression().fit(rows[["age", "pay"]], rows.y)
     with pytest.raises(EstimatorUnsupported, match="The frame lacks 'pay', which the estimator was fitted with"):
         compose(estimator, describe_inputs(rows.rename(columns={"pay": "zip"}), "y"), None, None)
-
-
-def test_a_dropped_category_is_refused() -> None:
-    examples = frame(60, "binary")
-    encoder = ColumnTransformer([("plan", OneHotEncoder(drop="first"), ["plan"])], remainder="passthrough")
-    pipeline = make_pipeline(encoder, LogisticRegression(max_iter=5000)).fit(examples.drop(columns="y"), examples.y)
-    with pytest.raises(EstimatorUnsupported, match="drop=None"):
-        imported(pipeline, examples)
 
 
 def test_columns_that_are_not_used_are_not_sent() -> None:

@@ -21,7 +21,7 @@ def test_a_person_is_looked_up_held_and_refused(client: Client, deployment: Depl
     [held] = client.erase_all([person], hold=True)
     assert (held.state, held.trail[0].action) == ("held", "filed")
     assert [(found.model, found.examples) for found in client.look_up(person)] == [(name, 2)]
-    assert [(line["model"], line["id"], line["in_force"]) for line in client.export(person)] == [
+    assert [(line.model, line.id, line.in_force) for line in client.export(person)] == [
         (name, "e0", False),
         (name, "e1", False),
     ]
@@ -65,3 +65,24 @@ def test_a_request_that_is_refused_ends_the_waiting(client: Client, deployment: 
         assert client.refuse_erasure(asked.id, "kept by law").refusal == "kept by law"
     with pytest.raises(ErasureFailed, match="refused"):
         client.wait_for_erasure(asked.id)
+
+
+def test_the_other_rights_of_a_person(client: Client, deployment: Deployment) -> None:
+    name = deployment.new_model()
+    person = f"person of {name}"
+    client.add_examples(name, columns(3, subject=[person, person, None]))
+    assert client.access_report(person).startswith("<!doctype html>")
+    assert client.correct(person, name, "e0", y=1, reference="C-1").replaced in (0, 1)
+    restriction = client.restrict(person, reference="A18", received_at="2026-03-01")
+    assert restriction.id in [one.id for one in client.restrictions()]
+    assert client.restriction(restriction).models[0].examples == 2
+    assert "lift" in client.letter(restriction, "lifting").title
+    assert client.letter_page(restriction, "restriction").startswith("<!doctype html>")
+    assert client.lift_restriction(restriction, "settled").state == "lifted"
+    held = client.erase(person, hold=True, reference="client-1")
+    assert client.letter(held, "confirmation").reference == "client-1"
+    found = client.find_requests(person)
+    assert ([one.id for one in found.erasures], found.restrictions[0].id) == ([held.id], restriction.id)
+    assert client.withdraw_erasure(held).ended
+    assert held.id in client.export_register()
+    assert sum(year.withdrawn for year in client.erasure_statistics()) >= 1

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+import pandas as pd
 import pytest
 
 from amend import Client, Conflict, Forbidden, JobFailed, NotFound, responses
@@ -41,6 +42,19 @@ def test_examples_are_listed_by_source_split_and_time(client: Client, deployment
     assert [example.id for example in client.examples(name, split="holdout")] == ["c"]
     assert [example.id for example in client.examples(name, since="2026-03-02T00:00:00Z")] == ["b", "c"]
     assert list(client.examples(name, state="quarantined")) == []
+
+
+def test_a_load_has_a_name_and_a_column_of_times(client: Client, deployment: Deployment) -> None:
+    name = deployment.new_model()
+    rows = {"id": ["a", "b"], "y": [0, 1], "source": [None, "crm"], **{f"x{i}": [0.0, 1.0] for i in range(DIM)}}
+    frame = pd.DataFrame({**rows, "day": ["2026-03-01", "2026-03-02T12:00:00Z"]})
+    client.add_examples(name, frame, source="march", time="day")
+    listed = list(client.examples(name))
+    assert [(example.source, str(example.time)[:16]) for example in listed] == [
+        ("march", "2026-03-01 00:00"),
+        ("crm", "2026-03-02 12:00"),
+    ]
+    assert client.remove_examples(name, source="march").removed == 1
 
 
 def test_a_model_from_its_creation_to_its_deletion(client: Client, deployment: Deployment) -> None:
@@ -157,7 +171,7 @@ def test_there_is_a_method_for_every_endpoint(deployment: Deployment) -> None:
         if member.__module__ != "amend.operations.http" and member.make.__name__ != "import_model":
             parameters = inspect.signature(member.make).parameters.values()
             needed = [p for p in parameters if p.default is p.empty and p.kind is not p.VAR_KEYWORD][1:]
-            given = {"examples": [{"id": "a"}], "to": "1.arrow"}
+            given = {"examples": [{"id": "a"}], "to": "1.arrow", "file": b"", "inputs": [[1.0]]}
             made = member.make(client, *(given.get(p.name, "1") for p in needed))
             asked.add(("GET", made.path) if isinstance(made, Pages) else first_call(made))
     client.close()
@@ -166,9 +180,11 @@ def test_there_is_a_method_for_every_endpoint(deployment: Deployment) -> None:
         pattern = re.sub(r"\{[^}]+\}", "[^/]+", template)
         return any(method == verb and re.fullmatch(pattern, place) for method, place in asked)
 
-    # for probes and for Prometheus; under /v2, for the clients of others; `predict` takes tables piece by piece
+    # for probes and for Prometheus; under /v2, for the clients of others; bundles contain proofs; `predict_table`,
+    # `letter` and `receipt` use these endpoints with other arguments, or after another request
+    others = {"/v1/models/{name}/predictions/bulk", "/v1/restrictions/{id}/letters/{kind}", "/v1/erasures/{id}/receipt"}
     missing = {place for verb, place in endpoints if not met(verb, place) and not place.startswith("/v2")}
-    assert missing == {"/healthz", "/metrics", "/v1/models/{name}/predictions/bulk"}
+    assert missing == {"/healthz", "/metrics", "/v1/register/proof", *others}
 
 
 def first_call(flow: Flow[Any]) -> tuple[str, str]:

@@ -49,7 +49,7 @@ def test_requests_to_a_busy_or_starting_service_are_retried(
     shaky: Client, proxy: Lossy, connect: Connect, deployment: Deployment
 ) -> None:
     proxy.refuse = 3
-    assert shaky.erase("nobody").state == "completed"
+    assert shaky.erase("nobody").state == "unmatched"
     assert len(proxy.keys) == 1
     port, over = free_port(), threading.Event()
 
@@ -62,7 +62,7 @@ def test_requests_to_a_busy_or_starting_service_are_retried(
     starting = threading.Timer(0.3, start_late)
     starting.start()
     try:
-        assert late.erase("nobody").state == "completed"
+        assert late.erase("nobody").state == "unmatched"
     finally:
         over.set()
         starting.join()

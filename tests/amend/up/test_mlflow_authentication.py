@@ -43,7 +43,7 @@ RIGHT = basic(f"amend:{PASSWORD}")
 
 
 @pytest.mark.parametrize("header", [RIGHT, b"bAsIc" + RIGHT[5:]])
-def test_who_knows_the_password_is_let_in(header: bytes) -> None:
+def test_the_password_grants_access(header: bytes) -> None:
     assert sent("/api/2.0/mlflow/runs/create", header).text == "all of it"
 
 
@@ -64,7 +64,7 @@ def test_who_knows_the_password_is_let_in(header: bytes) -> None:
     ids=lambda case: case[0],
 )
 @pytest.mark.parametrize("path", ["/", "/version", "/health/", "//health", "/api/2.0/mlflow/runs/create"])
-def test_nobody_else_is(path: str, headers: tuple[str, list[bytes]]) -> None:
+def test_all_other_requests_are_refused(path: str, headers: tuple[str, list[bytes]]) -> None:
     answer = sent(path, *headers[1])
     assert (answer.status_code, answer.text) == (401, REFUSAL)
     assert answer.headers["www-authenticate"].startswith("Basic ")

@@ -117,7 +117,7 @@ def test_a_process_that_does_not_stop_in_time_is_killed_with_its_children(small:
     up.wait_until(lambda: gone(child))
 
 
-def test_they_are_stopped_one_after_the_other(small: Callable[..., Small]) -> None:
+def test_processes_are_stopped_in_order(small: Callable[..., Small]) -> None:
     command = "trap 'date +%s%N > {folder}/{i}; exit' TERM; echo $$ > {folder}/ready{i}; sleep 60 & wait"
     up = small(*(command.replace("{i}", str(i)) for i in range(3)))
     for i in range(3):

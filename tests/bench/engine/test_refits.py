@@ -34,7 +34,7 @@ def test_bound_of_a_softmax_refit_covers_its_distance() -> None:
     assert distance(rough.w, exact.w) <= 0.0102
 
 
-def test_what_a_change_retains_is_the_base_without_what_goes_and_with_what_comes() -> None:
+def test_retained_rows_are_the_base_without_removed_and_with_added_rows() -> None:
     rows, count = generate_rows(3_000, 1), 3_000
     base = set(range(CHANGES, CHANGES + count))
     for shift in shifts(rows, count):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bench.engine.tables import Report, Target
 
 
-def test_verdict_tells_what_is_met_and_what_is_not() -> None:
+def test_the_verdict_lists_met_and_missed_targets() -> None:
     targets = [
         Target("fast", 31.0, 30, at_least=True),
         Target("slow", 29.0, 30, at_least=True),

@@ -76,7 +76,7 @@ def test_papers_prior_is_its_formula(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINKED)
-def test_papers_prior_of_a_kinked_loss_has_the_divergence_of_each_rows_own(kind: str) -> None:
+def test_the_papers_prior_of_a_kinked_loss_uses_the_divergence_of_each_rows_loss(kind: str) -> None:
     """sum_M l(y, f) - l(y, f*) - l'(y, f*) (f - f*) + delta/2 |w - w*|^2, memory by the largest curvature."""
     base = base_of(kind, MemoryPolicy(fraction=0.2, select=Select.CURVATURE))
     state, memory = base.state, base.memory

@@ -16,7 +16,7 @@ from core.kprior import (
     Result,
     train,
 )
-from core.kprior.data.conversion import input_conversion
+from core.kprior.data.schema_conversion import input_conversion
 from core.kprior.model.spec import Regularizer, Spec, TableInput
 from tests.core.kprior.problems import l2
 
@@ -78,7 +78,7 @@ def test_a_taught_student_is_nearer_to_its_teacher_and_to_the_truth_than_one_wit
     assert (by["taught"] - odds).abs().mean() < 0.6 * (by["alone"] - odds).abs().mean()
 
 
-def test_a_student_is_fitted_to_what_its_teacher_says() -> None:
+def test_a_student_is_fitted_to_the_predictions_of_its_teacher() -> None:
     rows = examples_of(80, 0)
     teacher = train(spec_of(ALL, LEANING), [rows], policy=EVERYTHING)
     said = teacher.state.predictor.family.mean(teacher.state.predictor.outputs(teacher.state.w, rows.x))

@@ -40,7 +40,7 @@ def test_the_day_is_kept_where_the_month_has_it(moment: datetime, months: int) -
 
 
 @given(MOMENTS, MOMENTS, st.integers(0, 36))
-def test_who_asks_later_is_due_no_earlier(one: datetime, other: datetime, months: int) -> None:
+def test_a_later_request_is_not_due_earlier(one: datetime, other: datetime, months: int) -> None:
     first, second = sorted((one, other))
     if first.date() != second.date():
         assert months_after(first, months).date() <= months_after(second, months).date()

@@ -7,13 +7,14 @@ from sqlalchemy import JSON
 from core import tables
 from core.erasure import receipts
 from core.erasure.inventory import PURGED
-from core.versions.history import folder_of
+from core.register import files, journal_files
+from core.versions.store import folder_of
 
 SHORT = 64
 """Characters of a name, a word of ours or a hash."""
 
 
-def test_every_table_says_what_becomes_of_a_person_in_it() -> None:
+def test_the_inventory_covers_every_table() -> None:
     assert set(PURGED) == set(tables.Base.metadata.tables)
     assert all(PURGED.values())
 
@@ -34,19 +35,26 @@ def test_every_column_that_can_hold_bytes_of_a_person_is_known() -> None:
         "examples.subject",
         "examples.x",
         "examples.source",
+        "encodings.data",
+        "encoders.inputs",
+        "encoders.outputs",
+        "examples.unseen",
         "pending_examples.id",
         "pending_examples.subject",
         "pending_examples.x",
         "pending_examples.source",
+        "pending_examples.unseen",
         "pending_examples.mean",
         "pending_examples.challenger_mean",
         # predictions row by row, deleted with the version that made them; then rounded metrics of ten rows or more
         "quality_windows.scores",
         "quality_windows.metrics",
-        "quality_windows.segments",
+        "analyses.request",
+        "analyses.result",
+        "analyses.cost",
         "drift_reports.report",
         "drift_reports.drifted",  # names of columns
-        "erasures.subject",
+        "erasure_subjects.subject",
         "holdout_samples.positions",
         "webhooks.secret",
         "idempotency_records.key_digest",
@@ -65,6 +73,7 @@ def test_every_column_that_can_hold_bytes_of_a_person_is_known() -> None:
         "webhooks.disabled_reason",
         "deliveries.body",
         "deliveries.error",
+        "audit_entries.counts",
         "changes.value",
         "comparisons.result",
         "tracking_events.error",
@@ -80,13 +89,29 @@ def test_every_column_that_can_hold_bytes_of_a_person_is_known() -> None:
         "jobs.message",
         "keys.models",
         "keys.name",
+        "keys.quota",
         "keys.scopes",
         "orphan_files.path",
         "models.held_reason",
         "models.policy",
         "models.spec",
         "models.training",
-        "receipts.body",
+        # keyed hashes and positions
+        "journal_entries.content",
+        "journal_entries.positions",
+        # tokens and words of ours; commitments are salted
+        "receipts.payload",
+        "receipts.signature",
+        "receipts.head",
+        "register_leaves.commitment",
+        "register_leaves.salt",
+        "register_leaves.record",
+        "register_nodes.hash",
+        "register_keys.public_key",
+        "register_keys.head",
+        "register_timestamps.head",
+        "register_timestamps.response",
+        "versions.salt",
         "recorded_predictions.challenger_mean",
         "recorded_predictions.mean",
         "versions.certificate",
@@ -101,6 +126,6 @@ def test_every_column_that_can_hold_bytes_of_a_person_is_known() -> None:
     }
 
 
-def test_the_folders_of_the_store_are_those_that_are_looked_at() -> None:
+def test_every_folder_of_the_store_is_searched() -> None:
     assert folder_of(7).split("/") == ["models", "7"]
-    assert receipts.FOLDER == "receipts"
+    assert (receipts.FOLDER, files.FOLDER, journal_files.FOLDER) == ("receipts", "register", "journal")

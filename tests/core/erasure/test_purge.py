@@ -10,7 +10,7 @@ from tests.core.erasure.erasure_helpers import ask, parts, somebody
 from tests.core.ledger.reference_ledger import Row, add, new_model
 
 
-def test_a_sample_of_the_holdout_that_names_deleted_examples_is_made_anew(database: Database) -> None:
+def test_a_holdout_sample_with_deleted_examples_is_drawn_again(database: Database) -> None:
     model, person = new_model(database), somebody()
     add(database, model, [Row("a", subject=person, split=True), Row("b", split=True), Row("c", split=False)])
     holdout_sample.update_sample(database, model.id, 3, 10)
@@ -19,7 +19,7 @@ def test_a_sample_of_the_holdout_that_names_deleted_examples_is_made_anew(databa
     def found() -> int:
         with database.read() as session:
             empty = Store(f"memory://{model.name}")
-            return purge.find_traces(session, empty, part, None, set(), 0)["rows of the holdout's sample"]
+            return purge.find_traces(session, empty, part, [], set(), 0)["rows of the holdout's sample"]
 
     assert found() == 1
     with database.write() as session:

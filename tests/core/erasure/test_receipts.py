@@ -1,241 +1,434 @@
-"""The chain of receipts: whatever becomes of any of them shows."""
+"""Receipts and requests: what an operator can forge, and what reveals it."""
 
 from __future__ import annotations
 
-import copy
+import base64
 import json
-import threading
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from sqlalchemy import select
+from sqlalchemy import delete, select, update
+from sqlalchemy.orm import Session
 
+from core import clock
 from core.database import Database
-from core.erasure import receipts
-from core.erasure.receipts import START, Flaw, append, chain, find_flaws, hash_of, verify
-from core.tables.erasures import Receipt
+from core.erasure import decisions, queries, receipts
+from core.erasure.receipts import write_files
+from core.erasure.verification import find_strays, verify
+from core.errors import Unavailable
+from core.register import files, log, merkle, signed_tree
+from core.register.lag import require_current
+from core.register.record_retention import expire_records
+from core.register.records import PendingLeaf, canonical, commit
+from core.register.signing import Head, Signer, create_key, is_signature, pae, read_signer, signer_of
+from core.register.verification import Flaw, check_older_head
+from core.settings import Settings
+from core.tables.audit import Action, AuditEntry
+from core.tables.bookkeeping import Metadata
+from core.tables.erasures import Erasure, ErasureState, Identifier, Part, Receipt
+from core.tables.ledger import Example
+from core.tables.models import Model
+from core.tables.register import Leaf, Node, RecordKind, SigningKey
 from core.versions.store import Store
-
-VALUES = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**53), 2**53)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("abcde", max_size=3), inner, max_size=3),
-    max_leaves=5,
-)
-CONTENTS = st.fixed_dictionaries({"statement": VALUES, "models": st.lists(VALUES, max_size=2)})
+from tests.clock import VirtualClock
+from tests.core.conftest import MakeSettings, migrated
+from tests.core.erasure.erasure_helpers import ask, change, erase_nobody, find_erasure, give, somebody, store_of
+from tests.core.ledger.reference_ledger import new_model
 
 
-def link(contents: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A chain as `append` makes it."""
-    bodies: list[dict[str, Any]] = []
-    for number, content in enumerate(contents, 1):
-        body = {"number": number, "erasure": f"e{number}", **content}
-        body["previous"] = bodies[-1]["sha256"] if bodies else START
-        bodies.append({**body, "sha256": hash_of(body)})
-    return bodies
+@dataclass
+class Installation:
+    """A database and its store, with three receipts, a refused, a held and an open request."""
+
+    database: Database
+    store: Store
+    model: Model
+    refused: str
+    held: str
+    open: str
+
+    def verify(self, *older: Head) -> list[Flaw]:
+        with self.database.read() as session:
+            found = verify(session, self.store)
+            for head in older:
+                found += check_older_head(session, head["size"], head["root"])
+            return found
+
+    def head(self) -> Head:
+        with self.database.read() as session:
+            return signed_tree.current_head(session)
 
 
-def spell(body: Any) -> str:
-    """JSON tells apart what Python does not: 1, 1.0 and true."""
-    return json.dumps(body, sort_keys=True)
+def populate(database: Database) -> Installation:
+    model, people = new_model(database), [somebody() for _ in range(3)]
+    for person in people:
+        give(database, model, person, f"example of {person}")
+    for _ in range(3):
+        erase_nobody(database)
+    refused, held, going = (
+        ask(database, person, hold=hold).id for person, hold in zip(people, (True, True, False), strict=True)
+    )
+    change(database, refused, lambda session, erasure: decisions.refuse(session, erasure, "a legal duty", "key"))
+    store = store_of(database)
+    write_files(database, store)
+    return Installation(database, store, model, refused, held, going)
 
 
-CHAINS = st.lists(CONTENTS, min_size=1, max_size=4).map(link)
+@pytest.fixture
+def installation(empty_database: Database) -> Installation:
+    return populate(empty_database)
 
 
-@given(CHAINS)
-def test_a_chain_as_it_was_made_has_no_flaw(bodies: list[dict[str, Any]]) -> None:
-    assert find_flaws(bodies) == []
-    assert find_flaws(json.loads(json.dumps(bodies))) == []
+@pytest.fixture(scope="module")
+def shared(make_settings: MakeSettings) -> Iterator[Installation]:
+    """For tests that leave the database and the store as they are."""
+    for database in migrated(make_settings()):
+        yield populate(database)
 
 
-@given(CHAINS, st.data())
-def test_any_change_of_any_word_of_any_receipt_is_found(bodies: list[dict[str, Any]], data: st.DataObject) -> None:
-    altered = copy.deepcopy(bodies)
-    body = altered[data.draw(st.integers(0, len(bodies) - 1))]
-    name = data.draw(st.sampled_from([*body, "added"]))
-    if data.draw(st.booleans()) and name in body:
-        del body[name]
-    else:
-        body[name] = data.draw(VALUES)
-    if spell(altered) != spell(bodies):
-        assert find_flaws(altered)
+class Undo(Exception):
+    """Rolls a transaction back."""
 
 
-@given(CHAINS, st.data())
-def test_a_receipt_that_is_altered_and_hashed_anew_breaks_the_next(
-    bodies: list[dict[str, Any]], data: st.DataObject
-) -> None:
-    altered = copy.deepcopy(bodies)
-    place = data.draw(st.integers(0, len(bodies) - 1))
-    altered[place]["statement"] = "another"
-    altered[place]["sha256"] = hash_of(altered[place])
-    if spell(altered) != spell(bodies) and place < len(bodies) - 1:
-        assert [flaw.number for flaw in find_flaws(altered)] == [place + 2]
+def verify_forged(installation: Installation, folder: Path, forge: Callable[[Session, Store], Any]) -> list[Flaw]:
+    """What the verification finds after a forgery of the database and a copy of the store, which is then undone."""
+    shutil.copytree(installation.store.root, folder / "store")
+    store, found = Store(str(folder / "store")), None
+    with suppress(Undo), installation.database.write() as session:
+        forge(session, store)
+        session.flush()
+        found = verify(session, store)
+        raise Undo
+    assert found is not None
+    return found
 
 
-@given(CHAINS, st.data())
-def test_a_missing_receipt_is_named(bodies: list[dict[str, Any]], data: st.DataObject) -> None:
-    place = data.draw(st.integers(0, len(bodies) - 1))
-    left = bodies[:place] + bodies[place + 1 :]
-    if place < len(bodies) - 1:  # of the last, only its file or a hash that somebody kept can tell
-        assert Flaw(place + 1, f"missing: receipt {place + 2} follows instead") in find_flaws(left)
+def last_receipt(session: Session) -> Receipt:
+    return session.scalars(select(Receipt).order_by(Receipt.number.desc()).limit(1)).one()
 
 
-@given(st.lists(CONTENTS, min_size=2, max_size=4).map(link), st.randoms(use_true_random=False))
-def test_another_order_is_found(bodies: list[dict[str, Any]], random: Any) -> None:
-    shuffled = random.sample(bodies, len(bodies))
-    assert bool(find_flaws(shuffled)) == (shuffled != bodies)
+def rewrite(session: Session, receipt: Receipt, **predicate: Any) -> None:
+    """Alter what a receipt says, as whoever can write to the database."""
+    statement = json.loads(receipt.payload)
+    statement["predicate"].update(predicate)
+    receipt.payload = json.dumps(statement).encode()
 
 
-def enter(database: Database, *contents: dict[str, Any]) -> None:
-    for number, content in enumerate(contents, 1):
-        with database.write() as session:
-            append(session, f"e{number}", content)
+def truncate(session: Session, store: Store, size: int) -> None:
+    """Delete the leaves after the first `size`, with their files."""
+    session.execute(delete(Leaf).where(Leaf.index >= size))
+    for node in session.scalars(select(Node)):
+        if (node.index + 1) << node.level > size:
+            session.delete(node)
+    for index, name in files.list_files(store).items():
+        if index >= size:
+            store.delete(name)
 
 
-PLAIN = ({"statement": "one"}, {"statement": "two"}, {"statement": "three"})
+def delete_last_receipt(session: Session, store: Store) -> None:
+    receipt = last_receipt(session)
+    store.delete(receipts.name_of(receipt.number))
+    session.execute(delete(Erasure).where(Erasure.id == receipt.erasure_id))
+    session.delete(receipt)
 
 
-def verify_chain(database: Database, store: Store) -> list[Flaw]:
-    with database.read() as session:
-        return verify(session, store)
+def delete_last_receipt_and_leaf(session: Session, store: Store) -> None:
+    delete_last_receipt(session, store)
+    truncate(session, store, last_receipt(session).leaf + 1)
 
 
-def test_receipts_come_back_as_they_were_made(empty_database: Database, tmp_path: Path) -> None:
-    """Numbers of any size and sign among them: a database that spells a number otherwise would break the hash."""
-    numbers = [0.0, -0.0, 1.0, 1e-7, 5e-324, 0.1 + 0.2, 1e16, 1.5e22, 1.7976931348623157e308, 2**60, -1, True, None]
-    enter(empty_database, {"numbers": numbers, "words": 'ä \\ " \u2028 <b> 🙂'}, {"numbers": {}})
-    assert verify_chain(empty_database, Store(str(tmp_path))) == []
+def rewrite_last_receipt(session: Session, _: Store) -> None:
+    rewrite(session, last_receipt(session), found=99)
 
 
-def test_files_are_written_once_and_agree(empty_database: Database, tmp_path: Path) -> None:
-    store = Store(str(tmp_path))
-    enter(empty_database, *PLAIN)
-    assert receipts.file_missing(empty_database, store) == 3
-    assert receipts.file_missing(empty_database, store) == 0
-    with empty_database.read() as session:
-        assert list(receipts.read_files(store).values()) == chain(session)
-    assert verify_chain(empty_database, store) == []
+def rewrite_last_receipt_and_file(session: Session, store: Store) -> None:
+    receipt = last_receipt(session)
+    rewrite(session, receipt, found=99)
+    store.write(receipts.name_of(receipt.number), json.dumps(receipts.file_content(receipt)).encode())
 
 
-def test_receipts_written_at_the_same_time_make_one_chain(empty_database: Database, tmp_path: Path) -> None:
-    def write(i: int) -> None:
-        with empty_database.write() as session:
-            append(session, f"t{i}", {"statement": str(i)})
-
-    threads = [threading.Thread(target=write, args=(i,)) for i in range(12)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    with empty_database.read() as session:
-        assert [body["number"] for body in chain(session)] == list(range(1, 13))
-    assert verify_chain(empty_database, Store(str(tmp_path))) == []
+def invent_receipt(session: Session, _: Store) -> None:
+    copy = {c.key: getattr(last_receipt(session), c.key) for c in Receipt.__table__.columns}
+    session.add(Receipt(**{**copy, "number": 4, "leaf": 99}))
 
 
-def alter(database: Database, number: int, **columns: Any) -> None:
-    with database.write() as session:
-        row = session.get_one(Receipt, number)
-        for name, value in columns.items():
-            setattr(row, name, value)
+def delete_files(_: Session, store: Store) -> None:
+    for name in list(files.list_files(store).values())[1:]:
+        store.delete(name)
 
 
-def body_of(database: Database, number: int) -> dict[str, Any]:
-    with database.read() as session:
-        return dict(session.scalars(select(Receipt.body).where(Receipt.number == number)).one())
+def delete_receipt_files(_: Session, store: Store) -> None:
+    for name in store.names(receipts.FOLDER)[1:]:
+        store.delete(name)
 
 
-@pytest.mark.parametrize("number", [1, 2, 3])
-def test_an_altered_row_is_found(empty_database: Database, tmp_path: Path, number: int) -> None:
-    store = Store(str(tmp_path))
-    enter(empty_database, *PLAIN)
-    body = {**body_of(empty_database, number), "statement": "never happened"}
-    alter(empty_database, number, body=body)
-    assert number in {flaw.number for flaw in verify_chain(empty_database, store)}
-    body["sha256"] = hash_of(body)
-    alter(empty_database, number, body=body)
-    assert number in {flaw.number for flaw in verify_chain(empty_database, store)}
-    alter(empty_database, number, sha256=body["sha256"])
-    # the last of a chain that is made anew from end to end shows only against its file
-    assert bool(verify_chain(empty_database, store)) == (number < 3)
+def alter_file(_: Session, store: Store) -> None:
+    store.write(files.name_of(0), b"{")
 
 
-@pytest.mark.parametrize("number", [1, 2, 3])
-def test_a_receipt_that_was_made_anew_differs_from_its_file(
-    empty_database: Database, tmp_path: Path, number: int
-) -> None:
-    store = Store(str(tmp_path))
-    enter(empty_database, *PLAIN)
-    receipts.file_missing(empty_database, store)
-    body = {**body_of(empty_database, number), "statement": "never happened"}
-    body["sha256"] = hash_of(body)
-    alter(empty_database, number, body=body, sha256=body["sha256"])
-    assert number in {flaw.number for flaw in verify_chain(empty_database, store)}
+def alter_record(session: Session, _: Store) -> None:
+    leaf = session.get_one(Leaf, 0)
+    assert leaf.record is not None
+    leaf.record = leaf.record.replace("key", "boss")
 
 
-@pytest.mark.parametrize("number", [1, 2, 3])
-def test_a_row_that_is_gone_is_found(empty_database: Database, tmp_path: Path, number: int) -> None:
-    store = Store(str(tmp_path))
-    enter(empty_database, *PLAIN)
-    receipts.file_missing(empty_database, store)
-    with empty_database.write() as session:
-        session.delete(session.get_one(Receipt, number))
-    assert Flaw(number, "missing in the database: it is only in the store") in verify_chain(empty_database, store)
+def alter_record_and_commitment(session: Session, _: Store) -> None:
+    leaf = session.get_one(Leaf, 0)
+    alter_record(session, _)
+    leaf.commitment = commit(leaf.salt or b"", leaf.record or "")
 
 
-def test_rows_that_changed_places_are_found(empty_database: Database, tmp_path: Path) -> None:
-    enter(empty_database, *PLAIN)
-    one, two = body_of(empty_database, 1), body_of(empty_database, 2)
-    alter(empty_database, 1, body=two, sha256=two["sha256"])
-    alter(empty_database, 2, body=one, sha256=one["sha256"])
-    assert verify_chain(empty_database, Store(str(tmp_path)))
+def delete_record(session: Session, _: Store) -> None:
+    session.execute(update(Leaf).where(Leaf.index == 0).values(record=None, salt=None))
 
 
-def file_of(store: Store, number: int) -> Path:
-    [name] = [name for name in store.names(receipts.FOLDER) if f"/{number:08d}" in name]
-    return Path(store.root) / name
+def rebuild_without_key(session: Session, store: Store) -> None:
+    """Rebuild the whole register with false dates; the new head is signed with another key."""
+    path = Path(store.root).parent / "forged.pem"
+    path.write_text(create_key())
+    rebuild(session, store, read_signer(path))
 
 
-BROKEN = {
-    "not JSON": b"{",
-    "not text": b"\xff\xfe",
-    "empty": b"",
-    "a list": b"[]",
-    "without a number": b'{"statement": "one"}',
-    "with a strange number": b'{"number": "x"}',
-    "with no number at all": b'{"number": null}',
-    "another number": b'{"number": 7, "statement": "one"}',
+def rebuild(session: Session, store: Store, signer: Signer) -> None:
+    """Make the register anew with false dates and without the completed requests, as if they had never been there."""
+    kept = [json.loads(leaf.record or "{}") for leaf in session.scalars(select(Leaf).order_by(Leaf.index))]
+    for table in (Leaf, Node, Receipt):
+        session.execute(delete(table))
+    for erasure in session.scalars(select(Erasure)):
+        if erasure.receipt:
+            session.delete(erasure)
+    for name in (*store.names(files.FOLDER), *store.names(receipts.FOLDER)):
+        store.delete(name)
+    records = [{**r, "at": "2020-01-01T00:00:00Z"} for r in kept if not is_completed(r, kept)]
+    session.get_one(Metadata, signed_tree.LOCK).value = b""
+    session.flush()
+    signed_tree.append(session, [PendingLeaf(record) for record in records], 0, signer)
+
+
+def is_completed(record: dict[str, Any], records: list[dict[str, Any]]) -> bool:
+    done = {r["erasure"] for r in records if r["kind"] == RecordKind.COMPLETED}
+    return record["erasure"] in done
+
+
+FORGERIES: dict[str, Callable[[Session, Store], None]] = {
+    "delete the last receipt with its request and file": delete_last_receipt,
+    "delete the last receipt and its leaf": delete_last_receipt_and_leaf,
+    "rewrite the last receipt": rewrite_last_receipt,
+    "rewrite the last receipt and its file": rewrite_last_receipt_and_file,
+    "append an invented receipt": invent_receipt,
+    "delete all files but one": delete_files,
+    "delete all files of receipts but one": delete_receipt_files,
+    "alter a file": alter_file,
+    "alter the record of an action": alter_record,
+    "alter a record and its commitment": alter_record_and_commitment,
+    "delete a record": delete_record,
+    "rebuild the register with another key": rebuild_without_key,
 }
 
 
-@pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN.keys())
-def test_a_broken_file_is_found(empty_database: Database, tmp_path: Path, content: bytes) -> None:
-    store = Store(str(tmp_path))
-    enter(empty_database, *PLAIN)
-    receipts.file_missing(empty_database, store)
-    file_of(store, 2).write_bytes(content)
-    assert 2 in {flaw.number for flaw in verify_chain(empty_database, store)}
+@pytest.mark.parametrize("forge", FORGERIES.values(), ids=FORGERIES.keys())
+def test_an_operator_without_the_key_cannot_forge_the_past(
+    shared: Installation, tmp_path: Path, forge: Callable[[Session, Store], None]
+) -> None:
+    assert shared.verify() == []
+    assert verify_forged(shared, tmp_path, forge)
 
 
-def test_a_file_in_the_place_of_another_is_found(empty_database: Database, tmp_path: Path) -> None:
-    store = Store(str(tmp_path))
-    enter(empty_database, *PLAIN)
-    receipts.file_missing(empty_database, store)
-    file_of(store, 2).write_bytes(file_of(store, 1).read_bytes())
-    assert 2 in {flaw.number for flaw in verify_chain(empty_database, store)}
+EDITS: dict[str, Callable[[Session, Installation], Any]] = {
+    "the reason of a refusal": lambda s, i: setattr(s.get_one(Erasure, i.refused), "refusal", "another"),
+    "a refusal to a completion": lambda s, i: setattr(s.get_one(Erasure, i.refused), "state", ErasureState.COMPLETED),
+    "the due date of an open request": lambda s, i: move_due_date(s, i.open),
+    "the date of receipt": lambda s, i: move_receipt(s, i.held),
+    "the person": lambda s, i: setattr(s.get_one(Erasure, i.open), "token", "0" * 64),
+    "an open request to a refused one": lambda s, i: setattr(s.get_one(Erasure, i.open), "state", ErasureState.REFUSED),
+    "an open request away": lambda s, i: (
+        s.execute(delete(Part).where(Part.erasure_id == i.open)),
+        s.execute(delete(Erasure).where(Erasure.id == i.open)),
+    ),
+    "a request that nobody made": lambda s, i: invent_request(s, i.open),
+    "another identifier": lambda s, i: s.add(Identifier(erasure_id=i.open, token="0" * 64, subject=b"somebody")),
+    "a missing identifier": lambda s, i: s.execute(delete(Identifier).where(Identifier.erasure_id == i.open)),
+}
 
 
-def test_a_file_that_is_being_written_disturbs_nobody(empty_database: Database, tmp_path: Path) -> None:
-    store = Store(str(tmp_path))
-    enter(empty_database, *PLAIN)
-    receipts.file_missing(empty_database, store)
-    file = file_of(store, 3)
-    file.with_name(f"00000004{file.name[8:]}.partial").write_bytes(b'{"numb')
-    assert verify_chain(empty_database, store) == []
+def move_due_date(session: Session, id: str) -> None:
+    session.get_one(Erasure, id).due_at += timedelta(days=30)
+
+
+def move_receipt(session: Session, id: str) -> None:
+    session.get_one(Erasure, id).received_at += timedelta(days=30)
+
+
+def invent_request(session: Session, id: str) -> None:
+    copy = {c.key: getattr(session.get_one(Erasure, id), c.key) for c in Erasure.__table__.columns}
+    session.add(Erasure(**{**copy, "id": "0" * 36}))
+
+
+@pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS.keys())
+def test_edited_requests_are_found(
+    shared: Installation, tmp_path: Path, edit: Callable[[Session, Installation], Any]
+) -> None:
+    assert shared.verify() == []
+    assert verify_forged(shared, tmp_path, lambda session, _: edit(session, shared))
+
+
+def test_only_an_older_head_reveals_that_the_holder_of_the_key_rebuilt_the_register(
+    installation: Installation,
+) -> None:
+    older = installation.head()
+    assert installation.verify(older) == []
+    with installation.database.write() as session:
+        rebuild(session, installation.store, signer_of(session.info["settings"]))
+    write_files(installation.database, installation.store)
+    assert installation.verify() == []
+    assert [flaw.problem.partition(":")[0] for flaw in installation.verify(older)] == ["truncated"]
+    for _ in range(5):
+        erase_nobody(installation.database)
+    write_files(installation.database, installation.store)
+    assert [flaw.problem.partition(":")[0] for flaw in installation.verify(older)] == ["rewritten"]
+
+
+def test_only_an_older_head_reveals_an_earlier_state_of_database_and_store(installation: Installation) -> None:
+    """An operator without the key puts back an earlier head, which was signed, and deletes everything after it."""
+    earlier = installation.head()
+    erase_nobody(installation.database)
+    write_files(installation.database, installation.store)
+    older = installation.head()
+    with installation.database.write() as session:
+        delete_last_receipt(session, installation.store)
+        truncate(session, installation.store, earlier["size"])
+        signed_tree.store_head(session, earlier)
+    assert installation.verify() == []
+    assert installation.verify(earlier) == []
+    assert [flaw.problem.partition(":")[0] for flaw in installation.verify(older)] == ["truncated"]
+
+
+def test_the_register_does_not_cover_examples_versions_and_the_audit_log(installation: Installation) -> None:
+    """A limit that the documents state: the register is about requests and receipts."""
+    with installation.database.write() as session:
+        session.add(AuditEntry(actor="key", action=Action.EXAMPLES_ADDED))
+        session.flush()
+        assert session.execute(update(Example).values(weight=7.0)).rowcount > 0
+        assert session.execute(delete(AuditEntry)).rowcount > 0
+    give(installation.database, installation.model, somebody(), "put back")
+    assert installation.verify(installation.head()) == []
+
+
+def test_a_receipt_is_a_signed_statement_that_the_register_contains(installation: Installation) -> None:
+    with installation.database.read() as session:
+        receipt = receipts.find_receipt(session, 2)
+        envelope = receipts.envelope_of(session, receipt)
+        key = session.get_one(SigningKey, receipt.key_id).public_key
+        filed = log.leaves_of(session, receipt.erasure_id)[0]
+    payload = base64.b64decode(envelope["payload"])
+    [signature] = envelope["signatures"]
+    assert is_signature(pae(envelope["payloadType"], payload), signature["sig"], key)
+    statement = json.loads(payload)
+    assert statement["subject"] == [
+        {"name": f"erasure/{receipt.erasure_id}", "digest": {"sha256": filed.commitment.hex()}}
+    ]
+    register = envelope["register"]
+    assert register["record"] is not None
+    assert (register["record"]["receipt"], register["record"]["statement"]) == (2, receipt.sha256)
+    assert register["head"]["size"] == register["leaf"] + 1
+
+
+def test_files_are_written_once_and_agree(installation: Installation) -> None:
+    assert write_files(installation.database, installation.store) == 0
+    erase_nobody(installation.database)
+    assert installation.verify() == []  # not written yet, which is no flaw
+    assert write_files(installation.database, installation.store) == 3  # filed, approved, completed
+    assert installation.verify() == []
+
+
+@pytest.mark.parametrize("size", ["behind", "diverged"])
+def test_nothing_is_recorded_while_the_store_has_other_leaves(installation: Installation, size: str) -> None:
+    count = installation.head()["size"]
+    at = count if size == "behind" else count - 1
+    leaf = {"leaf": at, "record": None, "salt": None, "commitment": "00" * 32}
+    installation.store.write(files.name_of(at), json.dumps(leaf).encode())
+    with pytest.raises(Unavailable, match="Run `amend") as caught:
+        erase_nobody(installation.database)
+    assert caught.value.code == f"receipts_{size}"
+
+
+STRAY_CONTENTS = [b"notes", b'{"commitment": "00"}', b"[]"]
+
+
+@pytest.mark.parametrize("content", STRAY_CONTENTS)
+def test_a_stray_file_is_named_and_blocks_nothing(installation: Installation, content: bytes) -> None:
+    size = installation.head()["size"]
+    names = [files.name_of(size), files.name_of(size + 7), "register/notes.txt", "journal/notes.txt"]
+    for name in names:
+        installation.store.write(name, content)
+    with installation.database.read() as session:
+        assert find_strays(session, installation.store) == sorted(names)
+        require_current(session, installation.store)
+    ask(installation.database, somebody())
+    write_files(installation.database, installation.store)
+    assert installation.verify() == []
+    with installation.database.read() as session:
+        moved = f"{files.name_of(size)}.stray"
+        assert find_strays(session, installation.store) == sorted([moved, *names[1:]])
+    assert installation.store.get(moved) == content
+
+
+@pytest.fixture
+def aged(make_settings: MakeSettings) -> Any:
+    settings = make_settings(register_retention="30d")
+    for database in migrated(settings):
+        yield populate(database), settings
+
+
+def test_records_expire_and_proofs_still_verify(aged: tuple[Installation, Settings]) -> None:
+    installation, settings = aged
+    older = installation.head()
+    assert expire_records(installation.database, settings) == 0
+    with clock.use(VirtualClock(clock.now() + timedelta(days=31))):
+        kept = {installation.held, installation.open}
+        with installation.database.read() as session:
+            ended = [leaf for leaf in session.scalars(select(Leaf)) if leaf.erasure_id not in kept]
+        assert expire_records(installation.database, settings) == len(ended) > 0
+        write_files(installation.database, installation.store)
+        assert installation.verify(older) == []
+        erase_nobody(installation.database)
+        with installation.database.read() as session:
+            trail = queries.trail_of(session, find_erasure(installation.database, installation.refused))
+            envelope = receipts.envelope_of(session, receipts.find_receipt(session, 1))
+        assert trail == []
+        entry = envelope["register"]
+        assert (entry["record"], entry["salt"]) == (None, None)
+        assert len(entry["path"]) == len(merkle.prove_inclusion(entry["leaf"], entry["head"]["size"], lambda *_: b""))
+    content = files.read_leaf(installation.store, entry["leaf"])
+    assert content == {"leaf": entry["leaf"], "record": None, "salt": None, "commitment": entry["commitment"]}
+
+
+def test_records_are_written_without_ambiguity() -> None:
+    assert canonical({"b": "ä", "a": [1, None, True]}) == '{"a":[1,null,true],"b":"ä"}'
+
+
+def test_no_leaf_is_filed_before_its_receipt(empty_database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An erasure is completed while another process writes files: without the receipt, a restore could not replay."""
+    store, file_leaves = store_of(empty_database), files.write_missing
+    first = ask(empty_database, somebody()).id
+
+    def complete_and_file(*arguments: Any) -> int:
+        monkeypatch.setattr(files, "write_missing", file_leaves)
+        change(empty_database, first, lambda session, erasure: decisions.approve(session, erasure, "key"))
+        return file_leaves(*arguments)
+
+    monkeypatch.setattr(files, "write_missing", complete_and_file)
+    write_files(empty_database, store)
+    assert find_erasure(empty_database, first).receipt == 1
+    for _ in range(2):
+        with empty_database.read() as session:
+            leaf = session.scalars(select(Leaf).join(Receipt, Receipt.leaf == Leaf.index)).one()
+        assert store.exists(receipts.name_of(1)) or not leaf.filed
+        write_files(empty_database, store)
+    assert store.exists(receipts.name_of(1))

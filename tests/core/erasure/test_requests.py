@@ -7,21 +7,32 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from sqlalchemy import insert, select
+from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 
 from core.database import Database
-from core.erasure import decisions, states
+from core.erasure import decisions, receipts, requests, state_changes
 from core.erasure.due_dates import months_after
-from core.erasure.states import token_of
+from core.erasure.identifiers import find_by_tokens, token_of
 from core.errors import Conflict, NotFound
 from core.jobs import leases
 from core.ledger.batch import subject_hash
-from core.tables.erasures import Erasure, ErasureState, Receipt
+from core.suppressions import Screen
+from core.tables.erasures import ErasureState, Identifier, Receipt
 from core.tables.jobs import Job, JobKind, JobState
 from core.tables.ledger import Example
 from core.tables.models import Model
-from tests.core.erasure.erasure_helpers import ask, change, erase_nobody, find_erasure, give, parts, reach, somebody
+from tests.core.erasure.erasure_helpers import (
+    ask,
+    change,
+    erase_nobody,
+    find_erasure,
+    give,
+    hashes,
+    parts,
+    reach,
+    somebody,
+)
 from tests.core.ledger.reference_ledger import SECRET, new_model, remove_subjects, stored
 
 COMPLETED, FAILED = ErasureState.COMPLETED, ErasureState.FAILED
@@ -36,17 +47,17 @@ def jobs(database: Database, model: Model) -> list[Job]:
 
 def receipt(database: Database, id: str) -> dict[str, Any]:
     with database.read() as session:
-        return dict(session.scalars(select(Receipt.body).where(Receipt.erasure_id == id)).one())
+        return receipts.body_of(session.scalars(select(Receipt).where(Receipt.erasure_id == id)).one())
 
 
 def fail(database: Database, model: Model) -> None:
     """The model's job fails for good."""
     with database.write() as session:
         found = session.get_one(Model, model.id)
-        states.fail(session, found.id, {"code": "solver_failed", "detail": "no luck"})
+        state_changes.fail(session, found.id, {"code": "solver_failed", "detail": "no luck"})
 
 
-def test_the_token_of_a_person_depends_on_the_secret_and_is_not_what_is_stored() -> None:
+def test_the_token_of_a_person_depends_on_the_secret_and_is_not_the_stored_hash() -> None:
     subject = subject_hash("user-7", SECRET)
     token = token_of(subject, SECRET)
     assert token == token_of(subject, SECRET)
@@ -68,7 +79,7 @@ def test_whatever_is_there_of_a_person_is_found_in_every_model(database: Databas
     assert set(found) == {one.name, two.name}
     first = found[one.name]
     assert (first.positions, first.examples, first.first_position, first.removal_position) == ([1, 2, 4], 3, 1, 7)
-    # what was removed earlier is still there, and must go, too
+    # what was removed earlier is still there, and must go as well
     second = found[two.name]
     assert (second.positions, second.examples, second.first_position, second.removal_position) == ([1], 1, 1, 2)
     assert (stored(database, one).removed_count, stored(database, two).removed_count) == (3, 1)
@@ -76,16 +87,70 @@ def test_whatever_is_there_of_a_person_is_found_in_every_model(database: Databas
     assert find_erasure(database, erasure.id).state is ErasureState.RECEIVED
 
 
-def test_a_person_whom_nobody_knows_is_done_with_at_once(database: Database) -> None:
-    id = erase_nobody(database)
-    erasure = find_erasure(database, id)
-    assert (erasure.state, erasure.subject, erasure.reason) == (COMPLETED, None, None)
-    told = receipt(database, id)
+def test_a_request_that_matches_nothing_waits_for_a_decision(database: Database) -> None:
+    waiting = ask(database, somebody(), reason="asked by mail")
+    assert (waiting.state, waiting.receipt) == (ErasureState.UNMATCHED, None)
+    change(database, waiting.id, lambda session, erasure: decisions.approve(session, erasure, "key"))
+    erasure = find_erasure(database, waiting.id)
+    assert (erasure.state, hashes(database, waiting.id), erasure.reason) == (COMPLETED, [], None)
+    told = receipt(database, waiting.id)
     assert (told["found"], told["models"]) == (0, [])
-    assert told["statement"] == "No model holds or has learnt from any example about this person."
+    assert "No example was found" in told["statement"]
+    assert [entry["action"] for entry in told["trail"]] == ["filed", "approved"]
 
 
-def test_a_second_request_joins_the_open_one_and_takes_in_what_came_since(database: Database) -> None:
+def test_examples_that_arrive_later_match_the_request(database: Database) -> None:
+    model, person = new_model(database), somebody()
+    id = ask(database, person).id
+    give(database, model, person, "a")
+    requests.restrict_waiting(database)  # as the tick does
+    assert find_erasure(database, id).state is ErasureState.RECEIVED
+    assert parts(database, id)[model.name].examples == 1
+    assert len(jobs(database, model)) == 1
+
+
+def test_examples_under_every_identifier_of_a_person_are_found(database: Database) -> None:
+    one, two, person, alias = new_model(database), new_model(database), somebody(), somebody()
+    give(database, one, person, "a")
+    give(database, one, alias, "b", "c")
+    give(database, two, alias, "d")
+    id = ask(database, person, alias, alias).id
+    assert {name: part.examples for name, part in parts(database, id).items()} == {one.name: 3, two.name: 1}
+    assert sorted(hashes(database, id)) == sorted(subject_hash(one, SECRET) for one in (person, alias))
+    assert ask(database, alias).id == id
+    for model in (one, two):
+        reach(database, id, model, COMPLETED)
+    told = receipt(database, id)
+    assert told["subject_token"] == token_of(subject_hash(person, SECRET), SECRET)
+    assert told["alias_tokens"] == [token_of(subject_hash(alias, SECRET), SECRET)]
+    assert hashes(database, id) == []
+    with database.read() as session:
+        assert find_by_tokens(session, told["alias_tokens"]) == [id]
+        settings = session.info["settings"]
+        screened = Screen(settings).check_now(session, [subject_hash(one, SECRET) for one in (person, alias)])
+        assert screened.returning == {0, 1}
+
+
+def test_an_identifier_that_matches_can_be_added_to_an_open_request(database: Database) -> None:
+    model, misspelt, person = new_model(database), somebody(), somebody()
+    give(database, model, person, "a")
+    waiting = ask(database, misspelt)
+    assert waiting.state is ErasureState.UNMATCHED
+    joined = ask(database, misspelt, person)
+    assert (joined.id, joined.state) == (waiting.id, ErasureState.RECEIVED)
+    assert parts(database, joined.id)[model.name].examples == 1
+
+
+def test_identifiers_of_two_open_requests_are_a_conflict(database: Database) -> None:
+    one, two = somebody(), somebody()
+    ids = {ask(database, one).id, ask(database, two).id}
+    with pytest.raises(Conflict) as conflict:
+        ask(database, one, two)
+    assert conflict.value.code == "erasure_ambiguous"
+    assert all(id in str(conflict.value) for id in ids)
+
+
+def test_a_second_request_joins_the_open_one_and_covers_examples_added_since(database: Database) -> None:
     one, two, person = new_model(database), new_model(database), somebody()
     give(database, one, person, "a")
     first = ask(database, person, reason="asked by mail")
@@ -100,7 +165,7 @@ def test_a_second_request_joins_the_open_one_and_takes_in_what_came_since(databa
 
 def test_a_request_after_the_end_is_another_one(database: Database) -> None:
     person, model = somebody(), new_model(database)
-    first = ask(database, person)
+    first = find_erasure(database, erase_nobody(database, person))
     give(database, model, person, "a")
     second = ask(database, person)
     assert second.id != first.id
@@ -109,7 +174,7 @@ def test_a_request_after_the_end_is_another_one(database: Database) -> None:
     assert ask(database, person).id not in (first.id, second.id)
 
 
-def test_who_asked_earlier_is_due_earlier(database: Database) -> None:
+def test_an_earlier_request_is_due_earlier(database: Database) -> None:
     """A second request that the person made before the first one, but that was entered later."""
     person, model = somebody(), new_model(database)
     give(database, model, person, "a")
@@ -159,7 +224,7 @@ def test_the_state_is_that_of_the_model_furthest_behind(database: Database) -> N
         assert find_erasure(database, id).state.value == whole
 
 
-def test_the_receipt_tells_what_was_done_and_not_of_whom(database: Database) -> None:
+def test_the_receipt_describes_the_erasure_without_naming_the_person(database: Database) -> None:
     one, two, person = new_model(database), new_model(database), somebody()
     give(database, one, person, "private-1", "private-2")
     give(database, two, person, "private-3")
@@ -167,7 +232,7 @@ def test_the_receipt_tells_what_was_done_and_not_of_whom(database: Database) -> 
     reach(database, id, one, COMPLETED, method="adapted", certificate={"kind": "bound", "bound": 0.1})
     reach(database, id, two, COMPLETED, method="retrained")
     told = receipt(database, id)
-    assert told["statement"].startswith("3 examples about this person were forgotten by 2 models")
+    assert told["statement"].startswith("3 examples under the identifier of this request were deleted from 2 models.")
     assert {m["model"]: (m["examples"], m["method"]) for m in told["models"]} == {
         one.name: (2, "adapted"),
         two.name: (1, "retrained"),
@@ -176,10 +241,10 @@ def test_the_receipt_tells_what_was_done_and_not_of_whom(database: Database) -> 
     for word in (person, "private", subject_hash(person, SECRET).hex()):
         assert word not in str(told)
     erasure = find_erasure(database, id)
-    assert (erasure.subject, erasure.reason, erasure.receipt) == (None, None, told["number"])
+    assert (hashes(database, id), erasure.reason, erasure.receipt) == ([], None, told["number"])
 
 
-def test_a_failure_is_told_and_tried_again(database: Database) -> None:
+def test_a_failure_is_reported_and_retried(database: Database) -> None:
     one, two, person = new_model(database), new_model(database), somebody()
     give(database, one, person, "a")
     give(database, two, person, "b")
@@ -245,7 +310,7 @@ def test_a_refused_erasure_is_over(database: Database) -> None:
     change(database, id, lambda session, erasure: decisions.refuse(session, erasure, "kept by law", "key"))
     erasure = find_erasure(database, id)
     assert (erasure.state, erasure.refusal) == (ErasureState.REFUSED, "kept by law")
-    assert (erasure.subject, erasure.reason, erasure.receipt) == (None, None, None)
+    assert (hashes(database, id), erasure.reason, erasure.receipt) == ([], None, None)
     for act in (
         lambda session, erasure: decisions.refuse(session, erasure, "again", "key"),
         lambda session, erasure: decisions.extend(session, erasure, "later", "key"),
@@ -275,12 +340,12 @@ def test_an_unknown_id_is_not_found(database: Database, id: str) -> None:
         find_erasure(database, id)
 
 
-def test_one_open_erasure_for_a_person_is_all_that_the_database_takes(database: Database) -> None:
+def test_the_database_allows_one_open_erasure_per_person(database: Database) -> None:
     """Whatever the code does."""
     model, person = new_model(database), somebody()
     give(database, model, person, "a")
     id = ask(database, person).id
-    found = find_erasure(database, id)
-    twin = {column.key: getattr(found, column.key) for column in Erasure.__table__.columns} | {"id": "twin"}
+    twin = ask(database, somebody()).id
     with pytest.raises(IntegrityError), database.write() as session:
-        session.execute(insert(Erasure).values(**twin))
+        session.add(Identifier(erasure_id=twin, token="0" * 64, subject=subject_hash(person, SECRET)))
+    assert hashes(database, id) == [subject_hash(person, SECRET)]

@@ -57,7 +57,7 @@ def succeed(session: Session, job: Job, model: Model) -> None:
     queue.enqueue_next(session, job)
 
 
-def test_of_many_takers_at_once_one_wins(database: Database, model: Model) -> None:
+def test_one_of_many_concurrent_workers_takes_the_lease(database: Database, model: Model) -> None:
     for _ in range(5):
         job = enter_job(database, model)
         with ThreadPoolExecutor(8) as pool:
@@ -68,7 +68,7 @@ def test_of_many_takers_at_once_one_wins(database: Database, model: Model) -> No
         written_by(database, job, f"owner-{won.index(True)}", succeed)
 
 
-def test_of_many_takers_of_an_expired_lease_one_wins(database: Database, job: str) -> None:
+def test_one_of_many_concurrent_workers_takes_an_expired_lease(database: Database, job: str) -> None:
     take(database, job, "the first")
     expire(database, job)
     with ThreadPoolExecutor(8) as pool:
@@ -77,7 +77,7 @@ def test_of_many_takers_of_an_expired_lease_one_wins(database: Database, job: st
     assert shown(database, job).attempts == 2
 
 
-def test_of_a_models_jobs_of_one_kind_one_runs(database: Database, model: Model) -> None:
+def test_a_model_runs_one_job_of_a_kind_at_a_time(database: Database, model: Model) -> None:
     first = enter_job(database, model)
     take(database, first)
     second, retrain = enter_job(database, model), enter_job(database, model, JobKind.RETRAIN)
@@ -88,7 +88,7 @@ def test_of_a_models_jobs_of_one_kind_one_runs(database: Database, model: Model)
     assert take(database, second, OTHER)
 
 
-def test_a_taken_job_covers_what_is_there_at_that_moment(database: Database, model: Model) -> None:
+def test_a_job_covers_all_changes_up_to_the_moment_of_its_lease(database: Database, model: Model) -> None:
     enter_version(database, model)
     job = enter_job(database, model)
     add_training(database, model, 3)
@@ -118,7 +118,7 @@ def test_an_extended_lease_is_not_taken_over(database: Database, job: str) -> No
     assert (found.progress, found.message, found.lease_owner) == (0.4, "half way", OWNER)
 
 
-def test_who_lost_the_lease_can_neither_extend_nor_write(database: Database, job: str) -> None:
+def test_a_worker_without_its_lease_can_neither_extend_it_nor_write(database: Database, job: str) -> None:
     take(database, job)
     expire(database, job)
     assert take(database, job, OTHER)
@@ -138,14 +138,14 @@ def test_who_lost_the_lease_can_neither_extend_nor_write(database: Database, job
         written_by(database, job, OWNER, succeed)
 
 
-def test_an_expired_lease_that_nobody_took_is_still_good(database: Database, job: str) -> None:
+def test_an_expired_lease_is_valid_until_another_worker_takes_the_job(database: Database, job: str) -> None:
     take(database, job)
     expire(database, job)
     written_by(database, job, OWNER, succeed)
     assert shown(database, job).state is JobState.SUCCEEDED
 
 
-def test_of_writers_at_once_one_writes(database: Database, model: Model, job: str) -> None:
+def test_one_of_many_concurrent_writers_writes(database: Database, model: Model, job: str) -> None:
     take(database, job)
 
     def attempt(_: int) -> bool:
@@ -188,7 +188,7 @@ def fail(database: Database, job: str) -> None:
     written_by(database, job, OWNER, lambda s, j, _: leases.fail_attempt(s, j, error, MOST, pause=0.0))
 
 
-def test_a_job_fails_after_its_attempts_and_says_why(database: Database, job: str) -> None:
+def test_a_job_fails_after_its_attempts_with_a_reason(database: Database, job: str) -> None:
     for attempt in range(1, MOST + 1):
         assert take(database, job)
         assert shown(database, job).attempts == attempt
@@ -219,7 +219,9 @@ def test_workers_that_are_lost_count_as_attempts(database: Database, job: str) -
     assert not take(database, job)
     found = shown(database, job)
     assert found.state is JobState.FAILED
-    assert found.error == {"code": "worker_lost", "detail": "The workers that ran the job were lost."}
+    assert found.error is not None
+    assert found.error["code"] == "worker_lost"
+    assert "out of memory" in found.error["detail"]
 
 
 def test_between_attempts_a_job_rests(database: Database, job: str) -> None:

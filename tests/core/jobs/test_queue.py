@@ -57,7 +57,7 @@ def test_a_due_job_is_queued_up_to_the_head_with_one_message(database: Database,
     assert messages(database, job_id) == 1
 
 
-def test_who_asks_again_joins_the_job_that_waits(database: Database, model: Model) -> None:
+def test_a_repeated_request_joins_the_waiting_job(database: Database, model: Model) -> None:
     first = due(database, model)
     add(database, model, [Row("c")])
     assert due(database, model) == first

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from core.clock import now
 from core.database import Database
-from core.jobs import resumption, schedule
+from core.jobs import due_jobs, resumption
 from core.lifecycle import erase_schedule
 from core.models import holds
 from core.tables.jobs import JobKind
@@ -20,7 +20,7 @@ EAGER = {"adapt": {"after_changes": 1, "every": "1s"}, "retrain": {"every": "1s"
 def wanted(database: Database, model: Model) -> list[JobKind]:
     with database.read() as session:
         row, moment = session.get_one(Model, model.id), now() + timedelta(days=1)
-        found = erase_schedule.decide_erase(session, row, moment) + schedule.decide_jobs(session, row, moment)
+        found = erase_schedule.decide_erase(session, row, moment) + due_jobs.decide_jobs(session, row, moment)
         return [decision.kind for decision in found if decision.due]
 
 
@@ -40,7 +40,7 @@ def test_nothing_is_due_by_the_policy_while_a_model_is_held(empty_database: Data
     assert wanted(empty_database, model) == [JobKind.ADAPT, JobKind.RETRAIN]
     hold(empty_database, model)
     assert wanted(empty_database, model) == []
-    assert schedule.enqueue_due(empty_database) == []
+    assert due_jobs.enqueue_due(empty_database) == []
     assert resume(empty_database, model) is not None
     assert stored(empty_database, model).held_at is None
 

@@ -7,18 +7,18 @@ import pytest
 from core.clock import now
 from core.database import Database
 from core.errors import Invalid, NotFound
-from core.keys import keyring, queries
+from core.keys import api_keys, queries
 from core.tables.keys import Key, Scope
 
 
 def issued(database: Database, *scopes: Scope, models: list[str] | None = None) -> str:
     with database.write() as session:
-        return keyring.issue(session, "test", scopes or [Scope.READ], models)[1]
+        return api_keys.issue(session, "test", scopes or [Scope.READ], models)[1]
 
 
 def checked(database: Database, text: str) -> Key | None:
     with database.read() as session:
-        return keyring.check(session, text)
+        return api_keys.check(session, text)
 
 
 def test_an_issued_key_is_accepted_with_its_scopes_and_models(database: Database) -> None:
@@ -49,11 +49,11 @@ def test_a_revoked_key_is_rejected_at_once_and_cannot_be_revoked_again(database:
     text = issued(database)
     key_id = text.split("_")[1]
     with database.write() as session:
-        keyring.revoke(session, key_id)
+        api_keys.revoke(session, key_id)
     assert checked(database, text) is None
     for gone in (key_id, "neverwas"):
         with pytest.raises(NotFound), database.write() as session:
-            keyring.revoke(session, gone)
+            api_keys.revoke(session, gone)
 
 
 def test_two_keys_are_never_the_same(database: Database) -> None:
@@ -63,7 +63,7 @@ def test_two_keys_are_never_the_same(database: Database) -> None:
 @pytest.mark.parametrize("text", ["", "password", "amend_short_x", "amend_UPPERCASE12_" + "a" * 30])
 def test_a_given_key_must_have_the_right_form(database: Database, text: str) -> None:
     with pytest.raises(Invalid), database.write() as session:
-        keyring.add(session, text, "mine", [Scope.ADMIN], None)
+        api_keys.add(session, text, "mine", [Scope.ADMIN], None)
 
 
 def test_an_admin_exists_only_while_an_unlimited_valid_admin_key_does(empty_database: Database) -> None:
@@ -77,11 +77,11 @@ def test_an_admin_exists_only_while_an_unlimited_valid_admin_key_does(empty_data
     admin = issued(empty_database, Scope.ADMIN)
     assert has_admin()
     with empty_database.write() as session:
-        keyring.revoke(session, admin.split("_")[1])
+        api_keys.revoke(session, admin.split("_")[1])
     assert not has_admin()
 
 
 def test_the_last_use_is_not_written_for_every_request() -> None:
-    assert keyring.is_stale(Key(last_used_at=None))
-    assert not keyring.is_stale(Key(last_used_at=now()))
-    assert keyring.is_stale(Key(last_used_at=now() - 2 * keyring.LAST_USED_PRECISION))
+    assert api_keys.is_stale(Key(last_used_at=None))
+    assert not api_keys.is_stale(Key(last_used_at=now()))
+    assert api_keys.is_stale(Key(last_used_at=now() - 2 * api_keys.LAST_USED_PRECISION))

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from core.kprior import AddData, ChangeModel, ChangeRegularizer, Examples, RemoveData, Training, adapt, certify, train
-from core.kprior.data.drawing import draw_from
+from core.kprior.data.random_samples import draw_from
 from tests.core.kprior.problems import LINEAR, QUADRATIC, TENTH, examples_of, l2, rows, spec_of
 
 ROOT = Path(__file__).parents[3]

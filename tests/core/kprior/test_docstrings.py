@@ -15,7 +15,7 @@ CLASSES = [name for name, member in vars(kprior).items() if inspect.isclass(memb
 
 
 @pytest.mark.parametrize("name", FUNCTIONS + CLASSES)
-def test_what_is_offered_has_an_example_that_runs(name: str) -> None:
+def test_every_public_function_has_an_example_that_runs(name: str) -> None:
     """That it runs is pytest's part: `--doctest-modules` in pyproject.toml."""
     assert doctest.DocTestParser().get_examples(inspect.getdoc(getattr(kprior, name)) or "")
 

@@ -180,7 +180,7 @@ def test_weights_outlive_shards_and_memory() -> None:
 
 
 @pytest.mark.parametrize("how", ["training", "warm", "adaptation"])
-def test_a_network_learns_what_counts_more(how: str) -> None:
+def test_a_network_follows_the_weights_of_examples(how: str) -> None:
     """Every input has both labels; those of one of them weigh nine times as much."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(1000, 3, generator=generator).repeat_interleave(2, 0)

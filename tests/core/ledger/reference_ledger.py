@@ -21,7 +21,7 @@ from core.ledger.passes import Pass
 from core.models import catalog
 from core.models.policy import HoldoutPolicy, Policy
 from core.models.spec import SpecSchema
-from core.models.training import TrainingSchema
+from core.models.training_options import TrainingSchema
 from core.tables.ledger import Change, Example
 from core.tables.models import Model
 

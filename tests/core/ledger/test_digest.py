@@ -63,7 +63,9 @@ def test_adding_and_removing_an_example_restores_the_digest(keys: list[int], oth
 
 
 @given(KEYS, KEYS)
-def test_adding_and_removing_at_once_is_the_digest_of_what_is_left(keys: list[int], others: list[int]) -> None:
+def test_adding_and_removing_at_once_gives_the_digest_of_the_remaining_examples(
+    keys: list[int], others: list[int]
+) -> None:
     gone, new = keys[: len(keys) // 2], [key for key in others if key not in keys]
     left = keys[len(gone) :] + new
     after = update_digest(SECRET, digest(keys), [examples(new)] if new else [], [examples(gone)] if gone else [])

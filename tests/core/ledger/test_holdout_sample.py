@@ -162,6 +162,21 @@ def test_an_older_position_is_evaluated_on_rows_in_force_then(database: Database
     assert sample.position == at
 
 
+def test_positions_and_subjects_are_those_of_the_rows(database: Database) -> None:
+    """With the inputs, or without reading them."""
+    model = new_model(database)
+    add(database, model, [Row(f"e{i}", split=True, subject=f"p{i % 3}" if i % 2 else None) for i in range(12)])
+    remove(database, model, ["e3", "e4"])
+    rows = SampledRows(database, model.id, model.spec, 14, np.arange(2, 12))
+    keys = [int(key) for chunk in rows for key in chunk.key]
+    assert keys == [2, 3, 6, 7, 8, 9, 10, 11]
+    positions, subjects = rows.outline()
+    assert positions.tolist() == keys
+    assert subjects == rows.subjects
+    assert sorted(subjects) == [2, 6, 8, 10]
+    assert len(set(subjects.values())) == 3
+
+
 def test_concurrent_updates_agree(database: Database) -> None:
     model = new_model(database)
     ends = [give(database, model, 20, first=20 * i) for i in range(10)]

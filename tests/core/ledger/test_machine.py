@@ -15,7 +15,7 @@ from core import ledger
 from core.database import Database
 from core.errors import Conflict, NotFound
 from core.ledger import Added, Replaced, passes
-from core.ledger.specs import spec_at
+from core.ledger.spec_history import spec_at
 from core.tables.ledger import ChangeKind
 from tests.core.ledger.reference_ledger import (
     Ledger,

@@ -12,7 +12,7 @@ from sqlalchemy import text
 from core import ledger
 from core.database import Database
 from core.ledger import layouts, passes, queries
-from core.ledger.specs import spec_at
+from core.ledger.spec_history import spec_at
 from core.tables.ledger import ChangeKind
 from core.tables.models import Model
 from tests.core.ledger.reference_ledger import Row, add, contents, locked, new_model, remove

@@ -1,7 +1,7 @@
 """What `core.ledger.psycopg_internals` relies on.
 
 If one of these tests fails, an update of psycopg has changed an internal function. Adapt that module, or drop it and
-have `core.ledger.additions.add_alone` call `add_new` on PostgreSQL, too, which costs a few more round trips.
+have `core.ledger.additions.add_alone` call `add_new` on PostgreSQL as well, which costs a few more round trips.
 """
 
 from __future__ import annotations

@@ -47,6 +47,13 @@ def test_rows_are_distinct_retained_and_the_same_for_the_same_seed(database: Dat
     assert max(drawn(LedgerDraw(database, model.id, model.spec, 300, 10_000, 206), 10_000, 0)) <= 300
 
 
+def test_holdout_rows_can_be_drawn_instead(database: Database, model: Model) -> None:
+    fill(database, model, 600)
+    held_out = {i + 1 for i in range(300) if i % 5 == 0 and i % 7}
+    found = drawn(LedgerDraw(database, model.id, model.spec, 300, 10_000, len(held_out), holdout=True), 10_000, 0)
+    assert set(found) == held_out
+
+
 def test_every_row_is_drawn_equally_often(database: Database, model: Model) -> None:
     fill(database, model, 600)
     draw = LedgerDraw(database, model.id, model.spec, 600, 10_000, len(left(600)))

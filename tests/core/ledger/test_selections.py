@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 from core import ledger
 from core.database import Database
 from core.ledger.batch import Batch
-from core.ledger.selections import remove_source
+from core.ledger.removal_selections import remove_source
 from core.tables.ledger import Example
 from tests.core.ledger.reference_ledger import DRAW, gap_free, locked, new_model, runs, stored
 

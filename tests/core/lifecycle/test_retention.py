@@ -12,11 +12,12 @@ from sqlalchemy import select, update
 from core.clock import now
 from core.database import Database
 from core.erasure.decisions import refuse
+from core.erasure.request_details import RequestDetails
 from core.erasure.requests import receive
-from core.erasure.states import RequestDetails
 from core.ledger.batch import subject_hash
-from core.lifecycle import retention
-from core.lifecycle.retention import expire_due
+from core.ledger.quarantine import quarantine
+from core.lifecycle import example_retention
+from core.lifecycle.example_retention import expire_due
 from core.models.policy import Policy, patch
 from core.tables.jobs import Job
 from core.tables.ledger import Change, Example
@@ -59,7 +60,7 @@ def jobs(database: Database, model: Model) -> list[Job]:
         return list(session.scalars(select(Job).where(Job.model_id == model.id)))
 
 
-def test_what_is_older_than_the_policy_says_is_removed(database: Database) -> None:
+def test_examples_older_than_the_policy_allows_are_removed(database: Database) -> None:
     model = model_that_expires(database)
     add(database, model, [*named(2), Row("held out", split=True)])
     add(database, model, named(2, "later"))
@@ -75,6 +76,22 @@ def test_what_is_older_than_the_policy_says_is_removed(database: Database) -> No
     assert (job.kind.value, job.to_position) == ("adapt", 8)
     expire_due(database)
     assert stored(database, model).head == 8
+
+
+def test_quarantined_examples_expire_too(database: Database) -> None:
+    model = model_that_expires(database)
+    add(database, model, named(2))
+    enter_version(database, model)
+    add(database, model, [*named(2, "bad"), Row("held out", split=True)])
+    locked(database, model, lambda session, row: quarantine(session, row, 2, 5, version=2))
+    add(database, model, named(1, "later"))
+    age(database, model, 3, 8, 31 * DAY)
+    assert expire_due(database) == 0  # the first two are not that old, and nothing may overtake them
+    age(database, model, 1, 2, 31 * DAY)
+    assert expire_due(database) == 5
+    now_ = stored(database, model)
+    assert (now_.train_count, now_.removed_count, now_.quarantined_count) == (1, 5, 0)
+    assert in_force(database, model) == ["later0"]
 
 
 def test_without_a_policy_everything_stays(database: Database) -> None:
@@ -97,9 +114,9 @@ def test_a_corrected_example_counts_from_its_correction(database: Database) -> N
     assert in_force(database, model) == []
 
 
-def test_a_long_past_goes_in_transactions_of_a_few(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "POSITIONS_PER_TRANSACTION", 4)
-    monkeypatch.setattr(retention, "TRANSACTIONS_PER_TICK", 3)
+def test_many_changes_are_processed_in_small_transactions(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(example_retention, "POSITIONS_PER_TRANSACTION", 4)
+    monkeypatch.setattr(example_retention, "TRANSACTIONS_PER_TICK", 3)
     model = model_that_expires(database)
     add(database, model, named(10))
     for i in range(5):
@@ -114,7 +131,7 @@ def test_a_long_past_goes_in_transactions_of_a_few(database: Database, monkeypat
     assert gap_free(runs(database, model), 29)
 
 
-def test_of_many_schedulers_one_does_it(database: Database) -> None:
+def test_one_of_many_schedulers_removes_expired_examples(database: Database) -> None:
     model = model_that_expires(database)
     add(database, model, named(50))
     enter_version(database, model)
@@ -125,7 +142,7 @@ def test_of_many_schedulers_one_does_it(database: Database) -> None:
     assert len(jobs(database, model)) == 1
 
 
-def test_what_comes_by_and_by_goes_in_steps(database: Database) -> None:
+def test_examples_that_arrive_gradually_are_learnt_in_steps(database: Database) -> None:
     """Not as many adaptations again as there were examples: a thousand in a lifetime."""
     model = model_that_expires(database, "1000d")
     for i in range(4):

@@ -11,7 +11,7 @@ from core.database import Database
 from core.errors import Conflict, NotFound
 from core.models import catalog
 from core.models.policy import Policy
-from core.models.training import TrainingSchema
+from core.models.training_options import TrainingSchema
 from tests.core.ledger.reference_ledger import locked, new_model
 
 

@@ -29,7 +29,7 @@ from core.models.spec import (
     PluginArchitectureSchema,
     SpecSchema,
 )
-from core.models.training import CertifiedRemovalSchema, TrainingSchema
+from core.models.training_options import CertifiedRemovalSchema, TrainingSchema
 from core.models.validation import check_buildable
 
 VECTOR = {"kind": "vector", "dim": 3}
@@ -87,6 +87,44 @@ def test_a_model_that_cannot_be_built_is_rejected_beforehand(parts: dict[str, An
     with pytest.raises(Invalid) as refused:
         check_buildable(plain(**parts), 1_000_000)
     assert refused.value.code == code
+
+
+def transformed(steps: list[dict[str, Any]]) -> Spec:
+    return plain(input={"kind": "table", "columns": [COLUMN], "transform": {"steps": steps, "features": ["one"]}})
+
+
+def parts(*steps: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"kind": "parts", "parts": [{"inputs": [0], "steps": chain} for chain in steps]}
+
+
+WIDE = {"kind": "one_hot", "inputs": [{"places": [0], "width": 10_000}]}
+STEEP = {"breaks": [], "origins": [0.0], "coefficients": [[[1.0] * 100_000]]}
+SELECT = parts([])
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [parts(*[[WIDE]] * 10), SELECT],
+        [parts(*[[WIDE, SELECT]] * 10), SELECT],
+        [{"kind": "products", "of": [[]] * 100_000}, SELECT],
+        [{"kind": "piecewise", "inputs": [STEEP]}],
+        [{"kind": "parts", "parts": [{"inputs": [0] * 100_000, "steps": [{"kind": "products", "of": [[0]]}]}]}],
+    ],
+    ids=["parts", "inside parts", "products", "piecewise", "inputs"],
+)
+def test_steps_that_need_much_memory_for_a_row_are_rejected(steps: list[dict[str, Any]]) -> None:
+    with pytest.raises(Invalid, match="more than 100000 numbers for a row"):
+        check_buildable(transformed(steps), 1_000_000)
+
+
+def test_steps_may_be_wide_and_nested_within_limits() -> None:
+    nested = SELECT
+    for _ in range(9):
+        nested = parts([nested])
+    check_buildable(transformed([parts(*[[WIDE]] * 4), SELECT, nested]), 1_000_000)
+    with pytest.raises(ValidationError, match="at most 10 `parts`"):
+        transformed([parts([nested])])
 
 
 def test_the_policy_offers_all_memory_selections_of_the_engine() -> None:

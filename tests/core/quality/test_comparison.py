@@ -11,8 +11,8 @@ import torch
 from sklearn.metrics import root_mean_squared_error
 
 from core.kprior import Examples, State, train
-from core.quality.comparison import MIN_ROWS, compare, weight_distance
 from core.quality.evaluation import evaluate
+from core.quality.version_comparison import MIN_ROWS, compare, weight_distance
 from tests.core.quality.test_evaluation import TARGETS, halves, predicted, problem, trained
 
 

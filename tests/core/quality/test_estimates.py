@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from sklearn import metrics as sk
 
-from core.quality.estimates import compare, estimate, value_of
+from core.promotion.gate_rule import Limits, judge
 from core.quality.scored_rows import Metric, ScoredRows
+from core.quality.standard_errors import compare, estimate, value_of
 
 
 def binary_rows(rng: np.random.Generator, n: int, slope: float = 1.5, ties: bool = False) -> ScoredRows:
@@ -120,3 +121,22 @@ def test_large_holdouts_are_bootstrapped_on_a_sample() -> None:
     small, large = binary_rows(np.random.default_rng(8), 4_000), binary_rows(np.random.default_rng(8), 20_000)
     ratio = estimate(large, "average_precision").se / estimate(small, "average_precision").se
     assert ratio == pytest.approx(np.sqrt(4_000 / 20_000), rel=0.25)
+
+
+@pytest.mark.parametrize("metric", ["average_precision", "f1"])
+def test_subjects_with_many_rows_count_as_clusters_in_large_holdouts(metric: Metric) -> None:
+    """Fifty copies of each row, of which only a part is bootstrapped, say no more than the rows themselves."""
+    rows = replace(binary_rows(np.random.default_rng(9), 300), weight=np.ones(300))
+    copies = np.repeat(np.arange(300), 50)
+    error = estimate(rows.take(copies), metric, copies).se
+    assert error == pytest.approx(estimate(rows, metric).se, rel=0.3)
+
+
+def test_a_difference_of_aucs_needs_rows_of_both_classes() -> None:
+    rng = np.random.default_rng(11)
+    one, other = binary_rows(rng, 200), binary_rows(rng, 200)
+    few = np.concatenate([np.flatnonzero(one.y == 1)[:4], np.flatnonzero(one.y == 0)])
+    pair = compare(one.take(few), replace(other, y=one.y).take(few), "auc")
+    assert np.isfinite(pair.difference)
+    assert np.isnan(pair.se)
+    assert judge(pair, Limits("auc"))["reason"] == "too_few_rows"

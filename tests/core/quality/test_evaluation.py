@@ -33,11 +33,12 @@ from sklearn.metrics import (
 from core.inference.loaded_model import LoadedModel
 from core.kprior import Examples, State, train
 from core.kprior.state.posterior import LatePosterior
-from core.quality.comparison import Mean
-from core.quality.estimates import estimate
 from core.quality.evaluation import BINS, CURVE_POINTS, MAX_CLASSES, evaluate, explained_variance
 from core.quality.jackknife import leave_one_out_error
 from core.quality.scored_rows import Metric, MetricOptions, ScoredRows
+from core.quality.scoring import score_chunk, score_means
+from core.quality.standard_errors import estimate
+from core.quality.version_comparison import Mean
 from core.tables.versions import Version, VersionKind
 from core.tracking.charts import of_predictions
 from core.versions.privacy_rounding import coarse, step_above
@@ -213,6 +214,21 @@ def test_the_loss_of_a_certain_and_correct_model_is_zero(kind: str) -> None:
     assert found.metrics["loss"] == pytest.approx(0, abs=1e-9)
     assert found.metrics.get("accuracy", 1.0) == 1.0
     assert found.metrics.get("rmse", 0.0) == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["binary", "classes", "count"])
+def test_a_recorded_prediction_that_was_certain_has_a_finite_loss(kind: str) -> None:
+    """A network in single precision predicts probabilities of exactly 0 and 1."""
+    data = problem(kind, 40)
+    state = trained(kind, data)
+    rows = score_chunk(state, data)
+    mean = (data.y if kind != "count" else torch.zeros_like(data.y)).numpy()
+    certain, wrong = score_means(state, rows, mean), score_means(state, rows, np.roll(mean, 1, 0))
+    assert np.isfinite(certain.loss).all()
+    assert np.isfinite(wrong.loss).all()
+    if kind != "count":
+        assert certain.loss == pytest.approx(0, abs=1e-9)
+        assert wrong.loss.max() > 30
 
 
 def test_evaluating_several_versions_equals_evaluating_each(kind: str) -> None:
@@ -391,7 +407,7 @@ def test_the_curve_consists_of_points_of_scikit_learns_curves(rows: int) -> None
 
 
 @pytest.mark.parametrize("name", ["average_precision", "balanced_accuracy", "log_loss", "brier", "recall_at_precision"])
-def test_rounded_metrics_do_not_tell_apart_holdouts_that_differ_in_one_row(name: str) -> None:
+def test_rounded_metrics_do_not_distinguish_holdouts_that_differ_in_one_row(name: str) -> None:
     """The grid is at least twice as coarse as the largest change that any single row makes."""
     state, rows = trained("binary", problem("binary")), problem("binary", 60, seed=1)
     options = MetricOptions(precision=0.8)

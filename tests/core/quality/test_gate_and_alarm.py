@@ -6,16 +6,20 @@ The same rule as in production decides; the models are scikit-learn's, so that h
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
+from core.models.policy import GatePolicy
+from core.promotion.gate import ComparedRows, Reference, compare_segments
+from core.promotion.gate_rule import Limits, judge
 from core.quality.batch_alarm import is_suspicious
-from core.quality.estimates import compare, estimate
-from core.quality.gate_rule import Limits, PairedEstimate, judge
 from core.quality.scored_rows import ScoredRows
+from core.quality.segments import Segment
+from core.quality.standard_errors import PairedEstimate, compare, estimate
 
 Rows = tuple[NDArray[np.float64], NDArray[np.int64]]
 D = 12
@@ -115,8 +119,8 @@ def test_a_third_of_flipped_labels_raises_an_alarm() -> None:
 
 
 def test_ordinary_batches_are_neither_rejected_nor_suspicious() -> None:
-    runs = [live_through(seed, lambda world: [world.rows(600) for _ in range(40)]) for seed in range(5)]
-    assert sum(len(rejected) for rejected, _, _ in runs) <= 1  # of 200
+    runs = [live_through(seed, lambda world: [world.rows(600) for _ in range(40)]) for seed in range(3)]
+    assert sum(len(rejected) for rejected, _, _ in runs) <= 1  # of 120
     assert sum(len(alarms) for _, alarms, _ in runs) <= 1
 
 
@@ -136,3 +140,24 @@ def test_a_candidate_without_a_finite_metric_is_rejected() -> None:
 def test_too_few_rows_are_not_judged() -> None:
     verdict = judge(PairedEstimate(0.5, 5.0, 0.01, 12), Limits())
     assert (verdict["passed"], verdict["reason"], verdict["rows"]) == (None, "too_few_rows", 12)
+
+
+def test_a_holdout_about_one_subject_is_not_judged() -> None:
+    """Its standard error is unknown, not zero."""
+    rows = score(LogisticRegression().fit(*World(0).rows(500)), World(1).rows(50))
+    worse = replace(rows, loss=rows.loss * 1.2)
+    verdict = judge(compare(rows, worse, "loss", np.zeros(50, np.int64)), Limits())
+    assert (verdict["passed"], verdict["reason"]) == (None, "too_few_rows")
+
+
+def test_a_segment_that_was_not_judged_is_not_the_worst() -> None:
+    world = World(0)
+    rows = score(LogisticRegression().fit(*world.rows(500)), world.rows(300))
+    groups = np.arange(300) % 3
+    single = np.where(groups == 0, 1.0, rows.y)  # one class: its AUC is undefined
+    rows = replace(rows, y=single)
+    segments = [Segment("country", str(k), groups == k) for k in range(3)]
+    compared = ComparedRows(np.arange(1, 301), rows, replace(rows, score=1 - rows.score), segments=segments)
+    found = compare_segments(Reference(1, 300, compared), [], GatePolicy(metric="auc"))
+    assert [(segment["value"], segment["passed"]) for segment in found][-1] == ("0", None)
+    assert found[0]["passed"] is False

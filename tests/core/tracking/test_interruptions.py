@@ -27,7 +27,7 @@ from tests.core.tracking.tracked_model import NewTrackedModel, TrackedModel, tra
 from tests.servers import free_port
 
 
-def test_cut_off_anywhere_it_goes_on_without_telling_twice(
+def test_an_interrupted_publisher_continues_without_publishing_twice(
     new_tracked: NewTrackedModel, server: str, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class CutOff(BaseException):
@@ -194,7 +194,7 @@ def shown_runs(client: MlflowClient, tracked: TrackedModel) -> set[str]:
     return set(Shown(client, tracked.name).runs())
 
 
-def test_a_refused_entry_keeps_nobody_waiting(
+def test_a_rejected_event_does_not_delay_others(
     new_tracked: NewTrackedModel, server: str, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad, good = trained(new_tracked), trained(new_tracked)

@@ -62,7 +62,7 @@ def test_a_training_in_place_of_an_adaptation_is_in_service(new_tracked: NewTrac
     assert "yet. 1 training in place of adaptations took " in descriptions.summarize(lineage)
 
 
-def test_of_numbers_it_is_said_how_far_predictions_differ(new_tracked: NewTrackedModel) -> None:
+def test_a_comparison_of_numbers_reports_the_difference_of_predictions(new_tracked: NewTrackedModel) -> None:
     tracked = new_tracked(target={"kind": "number"})
     x = np.random.default_rng(0).normal(size=(120, 2))
     for part in (x[:60], x[60:]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -13,8 +14,10 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from mlflow import MlflowClient
 
 from core.tables.jobs import JobKind
+from tests.core.encoders import projection
 from tests.core.tracking.tracked_model import TrackedModel
 from tests.stack import Stack
 
@@ -41,8 +44,11 @@ ROWS = [
     }
     for i, (age, job) in enumerate(zip([20, 30.5, None, 50] * 10, ["a", 2, None, "new", "a"] * 8, strict=True))
 ]
+TEXTS = [f"{'good' if score > 0 else 'bad'} number {i % 5}" if i else "" for i, score in enumerate(SCORE)]
 PIXELS = RNG.integers(0, 256, size=(40, 1, 3, 2))
 
+ENCODER, _ = projection(2, 4)
+DIGEST = f"sha256:{hashlib.sha256(ENCODER).hexdigest()}"
 MODELS: dict[str, tuple[dict[str, Any], list[Any], list[Any]]] = {
     "binary": ({}, X.tolist(), (SCORE > 0).astype(int).tolist()),
     "classes": (
@@ -50,10 +56,30 @@ MODELS: dict[str, tuple[dict[str, Any], list[Any], list[Any]]] = {
         ROWS,
         [["low", 7, "high"][int(i)] for i in np.digitize(SCORE, [-1, 1])],
     ),
+    "labels": (
+        {"input": TABLE, "target": {"kind": "labels", "values": ["low", 7, "high"]}},
+        ROWS,
+        [[label for label, limit in (("low", -1), (7, 0), ("high", 1)) if score > limit] for score in SCORE],
+    ),
+    "trees": (
+        {"input": TABLE, "architecture": {"kind": "trees", "trees": 6, "leaves": 5, "min_examples": 3}},
+        ROWS,
+        (SCORE > 0).astype(int).tolist(),
+    ),
     "number": (
         {"target": {"kind": "number"}, "architecture": {"kind": "mlp", "hidden": [4]}, "training": {"max_epochs": 3}},
         X.tolist(),
         SCORE.tolist(),
+    ),
+    "text": (
+        {"input": {"kind": "text"}, "architecture": {"kind": "linear", "encoder": {"kind": "hashing", "features": 32}}},
+        TEXTS,
+        (SCORE > 0).astype(int).tolist(),
+    ),
+    "encoder": (
+        {"architecture": {"kind": "linear", "encoder": {"kind": "onnx", "digest": DIGEST}}},
+        X.tolist(),
+        (SCORE > 0).astype(int).tolist(),
     ),
     "image": (
         {"input": {"kind": "image", "shape": [1, 3, 2], "dtype": "uint8"}, "target": {"kind": "count"}},
@@ -68,7 +94,7 @@ import json, sys
 
 class Nowhere:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("core", "service", "worker"):
+        if name.split(".")[0] in ("core", "service", "worker", "lightgbm"):
             raise ModuleNotFoundError(name)
 
 sys.meta_path.insert(0, Nowhere())
@@ -88,6 +114,9 @@ for kind, (name, inputs) in asked.items():
         dates = pd.to_datetime(frame["since"], utc=True, format="ISO8601")
         forms = [frame, frame[["y of birth", "since", "job", "member", "age"]]]
         forms += [frame.assign(since=dates), frame.assign(member=frame["member"].astype("boolean"))]
+        forms.append(frame.assign(age=frame["age"].astype("Float64")))
+    elif isinstance(inputs[0], str):
+        forms = [inputs, pd.Series(inputs), pd.DataFrame({"text": inputs})]
     else:
         array = np.array(inputs)
         forms = [array, array.astype("float32"), pd.DataFrame(array.reshape(len(array), -1)).add_prefix("any")]
@@ -128,6 +157,7 @@ def elsewhere(url: str, asked: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 def test_the_champion_answers_as_the_service_does(service: Stack, server: str, tmp_path: Path) -> None:
     with service.client() as api:
+        api.post("/v1/encoders", content=ENCODER).raise_for_status()
         models = {kind: known(service, api, *given) for kind, given in MODELS.items()}
         expected = {}
         for kind, tracked in models.items():
@@ -141,6 +171,9 @@ def test_the_champion_answers_as_the_service_does(service: Stack, server: str, t
     for kind, forms in found.items():
         for outputs in forms:
             assert outputs == expected[kind], kind
+    client = MlflowClient(server)
+    run = client.get_run(client.get_model_version_by_alias(models["labels"].name, "champion").run_id)
+    assert {f"holdout/{label}/log_loss" for label in ("low", 7, "high")} <= run.data.metrics.keys()
 
 
 def test_versions_from_before_and_after_a_change_of_columns_and_classes_answer(

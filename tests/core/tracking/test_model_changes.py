@@ -10,9 +10,9 @@ from mlflow.exceptions import MlflowException
 
 from core.jobs import resumption
 from core.models import catalog
-from core.quality.comparison import PairedEvaluation
+from core.promotion.decision import Requester, request_promotion
+from core.quality.version_comparison import PairedEvaluation
 from core.tables.tracking import TrackingEventKind, enqueue_event
-from core.versions.promotion import Requester, request_promotion
 from core.versions.queries import find_version
 from tests.core.tracking.shown import Shown
 from tests.core.tracking.tracked_model import NewTrackedModel, cloud, trained
@@ -67,7 +67,7 @@ def test_a_held_model_says_so_until_it_is_resumed(
     assert not any("held" in note.partition(".")[0] for note in notes)
 
 
-def test_a_retrain_that_is_worse_is_told_and_is_not_on_the_line(
+def test_a_worse_retrain_is_reported_and_is_not_on_the_timeline(
     new_tracked: NewTrackedModel, server: str, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     strict = {"certify": "never", "tolerance": {"relative_bound": 1e-15, "disagreement": 0}}

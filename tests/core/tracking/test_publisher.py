@@ -21,7 +21,7 @@ from core.tables.versions import Comparison
 from core.versions.privacy_rounding import coarse, coarse_pair, decade_above, significant
 from tests.core.tracking.shown import Shown
 from tests.core.tracking.tracked_model import NewTrackedModel, TrackedModel, cloud, trained
-from worker.attempt import follow_up
+from worker.job_attempt import follow_up
 
 # but for those of `tracked`, which is made before
 
@@ -84,11 +84,11 @@ def test_every_job_that_did_something_or_failed_is_a_run(tracked: TrackedModel, 
     assert runs["retrain, failed"].data.tags["amend.error"] == "out_of_memory"
 
 
-def test_a_run_tells_how_its_version_was_made_and_how_good_it_is(tracked: TrackedModel, shown: Shown) -> None:
+def test_a_run_shows_the_method_and_the_metrics_of_its_version(tracked: TrackedModel, shown: Shown) -> None:
     version, run = tracked.versions[1], shown.runs()["version 2, adapted"]
     tags, params, metrics = run.data.tags, run.data.params, run.data.metrics
     assert (tags["amend.model"], tags["amend.version"], tags["amend.kind"]) == (tracked.name, "2", "adapt")
-    assert (tags["amend.position"], tags["amend.dataset"]) == (str(version.position), version.dataset_digest)
+    assert (tags["amend.position"], tags["amend.dataset"]) == (str(version.position), f"ledger@{version.position}")
     assert (params["parent"], params["position"], params["method"]) == ("1", str(version.position), "kprior")
     assert (params["solver"], params["memory_size"]) == ("Newton", str(version.memory["size"]))
     assert params["architecture"] == "linear, degree 1"
@@ -110,11 +110,11 @@ def test_a_run_tells_how_its_version_was_made_and_how_good_it_is(tracked: Tracke
     }
 
 
-def test_a_run_names_the_examples_that_its_version_stands_for(tracked: TrackedModel, shown: Shown) -> None:
+def test_a_run_names_the_examples_that_its_version_reflects(tracked: TrackedModel, shown: Shown) -> None:
     runs, version = shown.runs(), tracked.versions[2]
     adapted, retrained = (runs[n].inputs.dataset_inputs for n in ("version 3, adapted", "version 4, trained"))
     assert len(adapted) == len(retrained) == 1
-    assert adapted[0].dataset.digest == retrained[0].dataset.digest == version.dataset_digest[:16]
+    assert adapted[0].dataset.digest == retrained[0].dataset.digest == f"ledger@{version.position}"
     assert f"amend:/models/{tracked.name}/ledger@{version.position}" in adapted[0].dataset.source
 
 
@@ -154,7 +154,7 @@ def test_the_descriptions_begin_with_the_answer(tracked: TrackedModel, shown: Sh
     assert client.get_registered_model(tracked.name).description.startswith(answer)
 
 
-def test_before_the_first_comparison_the_description_says_so(
+def test_the_description_states_that_there_is_no_comparison_yet(
     new_tracked: NewTrackedModel, server: str, client: Any
 ) -> None:
     tracked = trained(new_tracked)
@@ -196,7 +196,7 @@ def test_versions_are_registered_under_their_aliases(tracked: TrackedModel, show
     for number, version in registered.items():
         assert numbers[number] == {"run_id": version.run_id, "version": str(version.version)}
         assert version.tags["amend.position"] == str(tracked.versions[int(number) - 1].position)
-        assert "from scratch" in version.description or "Adapted from" in version.description
+        assert ("from scratch" in version.description) is (tracked.versions[int(number) - 1].kind == "trained")
     assert shown.aliases() == {"champion": str(registered["3"].version), "reference": str(registered["4"].version)}
 
 
@@ -207,7 +207,7 @@ def test_the_metrics_of_a_version_are_those_of_its_mlflow_model(tracked: Tracked
     assert metrics["holdout/accuracy"] == coarse(tracked.versions[1].metrics)["accuracy"]
 
 
-def test_nothing_that_was_told_holds_an_id_or_a_pickle(
+def test_nothing_in_mlflow_contains_an_id_or_a_pickle(
     tracked: TrackedModel, shown: Shown, client: MlflowClient, tmp_path: Path
 ) -> None:
     assert "person-" not in str(shown.everything())
@@ -224,7 +224,7 @@ def test_nothing_that_was_told_holds_an_id_or_a_pickle(
         assert path.suffix == ".py" or b"pickle" not in path.read_bytes()
 
 
-def test_told_again_nothing_is_there_twice(tracked: TrackedModel, shown: Shown, server: str) -> None:
+def test_publishing_twice_creates_no_duplicates(tracked: TrackedModel, shown: Shown, server: str) -> None:
     before = shown.everything()
     for job in tracked.jobs:
         tracked.tell(TrackingEventKind.JOB, job.id)
@@ -236,7 +236,7 @@ def test_told_again_nothing_is_there_twice(tracked: TrackedModel, shown: Shown, 
     assert after == before
 
 
-def test_a_model_in_a_hurry_does_not_wait_until_all_is_told_of_others(
+def test_an_urgent_model_does_not_wait_for_the_publications_of_others(
     new_tracked: NewTrackedModel, server: str, client: MlflowClient
 ) -> None:
     other, urgent = trained(new_tracked), trained(new_tracked)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,18 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.exceptions import MlflowException
 from mlflow.store.artifact.http_artifact_repo import HttpArtifactRepository
+from sqlalchemy import update
 
 from core import mutex
+from core.clock import now
 from core.errors import Conflict, Unavailable
 from core.inference.published_model import PublishedModel
 from core.kprior import State
-from core.tables.tracking import TrackingEventKind
+from core.tables.tracking import TrackingEvent, TrackingEventKind
 from core.tables.versions import Version, VersionState
 from core.tracking import artifacts as tracking_weights
-from core.tracking import publisher, purging, registry, runs
+from core.tracking import publisher, purging, registered_model, runs
+from core.tracking.event_handlers import EventHandler
 from core.tracking.purging import purge
 from core.versions.privacy_rounding import coarse
 from tests.core.tracking.shown import Shown
@@ -26,6 +30,7 @@ from tests.core.tracking.test_interruptions import Wire
 from tests.core.tracking.tracked_model import NewTrackedModel, TrackedModel, trained
 from tests.mlflow_server import MlflowServer
 from tests.servers import free_port
+from tests.service.expect import soon
 
 NOTHING = {"versions": 0, "models": 0, "files": 0}
 
@@ -110,7 +115,7 @@ def model(made: dict[str, Any], number: int) -> str:
     return str(output.model_id)
 
 
-def test_an_upload_that_nobody_noted_is_found(
+def test_an_unrecorded_upload_is_found(
     new_tracked: NewTrackedModel, server: MlflowServer, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Killed(BaseException):
@@ -123,7 +128,7 @@ def test_an_upload_that_nobody_noted_is_found(
     with monkeypatch.context() as patch:
         patch.setattr(runs, "fill_model", kill)
         with pytest.raises(Killed):
-            tracked.publish(server.url)
+            tracked.publish(server.url, alone=True)
     assert tracked.versions[0].mlflow is None
     assert len(holding(server, weights(tracked, 1))) == 1
     # nor does it get lost if MLflow does not delete it
@@ -136,11 +141,11 @@ def test_an_upload_that_nobody_noted_is_found(
     gone = purged(tracked, server.url, 1)
     assert (gone["versions"], gone["models"]) == (0, 1)
     assert holding(server, weights(tracked, 1)) == []
-    tracked.publish(server.url)
+    tracked.publish(server.url, alone=True)
     assert_told_without_weights(tracked, server, client)
 
 
-def test_a_version_purged_before_it_is_told_is_not_uploaded(
+def test_a_version_purged_before_its_publication_is_not_uploaded(
     new_tracked: NewTrackedModel, server: MlflowServer, client: MlflowClient
 ) -> None:
     tracked = trained(new_tracked)
@@ -163,7 +168,7 @@ def assert_told_without_weights(tracked: TrackedModel, server: MlflowServer, cli
 def test_a_version_purged_while_it_is_uploaded_is_forgotten_after_that(
     new_tracked: NewTrackedModel, server: MlflowServer, client: MlflowClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tracked, upload, counts = trained(new_tracked), registry.ensure_logged_model, []
+    tracked, upload, counts = trained(new_tracked), registered_model.ensure_logged_model, []
     monkeypatch.setattr(purging, "POLL_SECONDS", 0.05)
     purger = threading.Thread(target=lambda: counts.append(purged(tracked, server.url, 1)))
 
@@ -174,7 +179,7 @@ def test_a_version_purged_while_it_is_uploaded_is_forgotten_after_that(
         assert counts == [], "it waits"
         return upload(*arguments)
 
-    monkeypatch.setattr(registry, "ensure_logged_model", purge_meanwhile)
+    monkeypatch.setattr(registered_model, "ensure_logged_model", purge_meanwhile)
     tracked.publish(server.url)
     purger.join(30)
     assert (counts[0]["versions"], counts[0]["models"]) == (1, 1)
@@ -233,7 +238,7 @@ def test_a_database_that_mlflow_lost_hides_no_files(
     tracked = trained(new_tracked)
     tracked.publish(server.url)
     monkeypatch.setattr(tracking_weights, "runs", lambda *_: iter(()))
-    monkeypatch.setattr(registry, "set_aliases", lambda *_: None)
+    monkeypatch.setattr(registered_model, "set_aliases", lambda *_: None)
     [version] = tracked.versions
     assert version.mlflow_folder
     with monkeypatch.context() as patch:
@@ -293,3 +298,97 @@ def test_a_version_that_would_be_uploaded_again_is_refused(new_tracked: NewTrack
     tracked = trained(new_tracked)
     with pytest.raises(ValueError, match="would be uploaded again"):
         purge(tracked.database, server.url, "tests", tracked.model.id, [1])
+
+
+def test_versions_that_retention_purged_lose_their_weights_and_keep_their_metrics(
+    new_tracked: NewTrackedModel, server: MlflowServer, client: MlflowClient
+) -> None:
+    tracked = trained(new_tracked, 3)
+    tracked.publish(server.url)
+    measured = {name: run.data.metrics for name, run in Shown(client, tracked.name).runs().items()}
+    mark(tracked, 2)
+    tracked.tell(TrackingEventKind.PURGED)
+    tracked.publish(server.url)
+    assert [len(holding(server, weights(tracked, number))) for number in (1, 2, 3)] == [1, 0, 1]
+    assert {name: run.data.metrics for name, run in Shown(client, tracked.name).runs().items()} == measured
+    noted = tracked.versions[1]
+    assert noted.mlflow is not None
+    assert (noted.mlflow["version"], noted.mlflow_folder) == (None, None)
+    assert tracked.entries == []
+
+
+def test_a_purge_does_not_wait_for_a_backlog(
+    new_tracked: NewTrackedModel, server: MlflowServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A publisher in the middle of its backlog stops after the event at hand, and publishes the rest afterwards."""
+    tracked = trained(new_tracked)
+    tracked.publish(server.url)
+    for _ in range(3):
+        tracked.tell(TrackingEventKind.ALIASES)
+    mark(tracked, 1)
+    gone: dict[str, int] = {}
+
+    def purge_now() -> None:
+        gone.update(purge(tracked.database, server.url, "erasure", tracked.model.id, [1]))
+
+    waiting, handled = threading.Thread(target=purge_now), 0
+    publish_event = publisher.publish_event
+
+    def publish_slowly(*given: Any) -> bool:
+        nonlocal handled
+        handled += 1
+        if handled == 1:
+            waiting.start()
+            assert soon(lambda: mutex.is_held(tracked.database, publisher.PURGE_MUTEX), 60)
+        return publish_event(*given)
+
+    monkeypatch.setattr(publisher, "publish_event", publish_slowly)
+    assert tracked.publish(server.url) == 1
+    waiting.join(60)
+    assert gone["files"] > 0
+    assert len(tracked.entries) == 2
+    assert tracked.publish(server.url) == 2
+
+
+def test_deletions_of_models_are_published_first_and_never_dropped(
+    new_tracked: NewTrackedModel, server: MlflowServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, tracked = trained(new_tracked), trained(new_tracked)
+    tracked.delete()
+    kinds: list[TrackingEventKind] = []
+
+    def refuse(_handler: Any, event: Any) -> None:
+        kinds.append(event.kind)
+        raise MlflowException("no")
+
+    monkeypatch.setattr(EventHandler, "handle", refuse)
+    for _ in range(publisher.MAX_ATTEMPTS + 1):
+        other.publish(server.url)
+        with other.database.write() as session:
+            session.execute(update(TrackingEvent).values(attempted_at=now() - timedelta(days=7)))
+    assert kinds[0] is TrackingEventKind.DELETED
+    assert [(event.kind, event.model) for event in other.entries] == [(TrackingEventKind.DELETED, tracked.name)]
+
+
+def test_a_version_that_a_job_made_again_after_a_restore_is_not_taken_for_the_first(
+    new_tracked: NewTrackedModel, server: MlflowServer, client: MlflowClient
+) -> None:
+    tracked = trained(new_tracked, 2)
+    tracked.publish(server.url)
+    shown, first = Shown(client, tracked.name), weights(tracked, 2)
+    assert holding(server, first)
+    with tracked.database.write() as session:  # as if the database had been restored, and the job had run again
+        again = session.get_one(Version, (tracked.model.id, 2))
+        again.created_at, again.mlflow, again.mlflow_folder = now(), None, None
+        other = State.from_bytes(tracked.store.get(again.file))
+        other.w.add_(1.0)
+        stored = tracked.store.put(f"models/{tracked.model.id}", other.to_bytes())
+        again.file, again.sha256 = stored.file, stored.sha256
+    tracked.tell(TrackingEventKind.JOB, tracked.versions[1].job_id)
+    tracked.publish(server.url)
+    assert len(client.search_runs([shown.experiment().experiment_id])) == 3
+    assert holding(server, weights(tracked, 2))
+    mark(tracked, 1)
+    purge(tracked.database, server.url, "tests", tracked.model.id, [1], lost=True)
+    assert not holding(server, first)
+    assert holding(server, weights(tracked, 2))

@@ -14,7 +14,7 @@ from tests.core.tracking.shown import Shown
 from tests.core.tracking.tracked_model import NewTrackedModel, cloud
 
 
-def test_no_figure_in_mlflow_tells_what_a_row_of_the_holdout_lost(
+def test_no_metric_in_mlflow_reveals_the_loss_of_a_holdout_row(
     new_tracked: NewTrackedModel, server: str, client: MlflowClient
 ) -> None:
     tracked = new_tracked()

@@ -18,18 +18,18 @@ from core.ledger.batch import Batch
 from core.models import catalog
 from core.models.policy import Policy, patch, policy_of
 from core.models.spec import SpecSchema
-from core.models.training import TrainingSchema
+from core.models.training_options import TrainingSchema
+from core.promotion.decision import promote
 from core.settings import Settings
 from core.tables.jobs import Job, JobKind
 from core.tables.ledger import Example
 from core.tables.tracking import TrackingEvent, TrackingEventKind, enqueue_event
 from core.tables.versions import Version
 from core.tracking.publisher import publish
-from core.versions import promotion
 from core.versions.queries import find_version
 from core.versions.store import Store
 from worker.context import Context
-from worker.runner import run
+from worker.job_runner import run
 
 POLICY: dict[str, Any] = {"memory": {"fraction": 0.2}, "holdout": 0.3}
 
@@ -94,7 +94,7 @@ class TrackedModel:
     def promote(self, number: int) -> None:
         with self.database.write() as session:
             model = catalog.find(session, self.name, None, lock=True)
-            promotion.promote(session, model, find_version(session, model, number), by="somebody")
+            promote(session, model, find_version(session, model, number), by="somebody")
 
     def delete(self) -> None:
         with self.database.write() as session:

@@ -29,13 +29,13 @@ def test_a_position_has_the_persons_examples_from_the_first_example_until_all_ar
     part = Part(first_position=FIRST, removal_position=REMOVED)
     assert has_examples_at(part, position) == (FIRST <= position < REMOVED)
     assert precedes_examples(part, position) == (position < FIRST)
-    assert has_forgotten(part, Version(position=position)) == (position >= REMOVED)
+    assert has_forgotten(part, Version(position=2, removals_position=position)) == (position >= REMOVED)
     with database.read() as session:
         in_sql = session.scalar(select(has_examples_at(part, literal(position))))
     assert bool(in_sql) == (FIRST <= position < REMOVED)
 
 
-def test_a_position_of_the_ledger_has_the_examples_of_a_person_who_is_erased_later(database: Database) -> None:
+def test_an_earlier_position_includes_examples_that_are_erased_later(database: Database) -> None:
     model, person = new_model(database), somebody()
     add(database, model, [Row("a", split=False), Row("b", split=False)])
     give(database, model, person, "c", "d")
@@ -43,7 +43,9 @@ def test_a_position_of_the_ledger_has_the_examples_of_a_person_who_is_erased_lat
     assert (part.first_position, part.removal_position) == (3, 6)
     with database.read() as session:
         found = [position_has_erased_examples(session, model.id, position) for position in range(8)]
+        rebuilt = [position_has_erased_examples(session, model.id, 4, removals) for removals in range(4, 8)]
     assert found == [has_examples_at(part, position) for position in range(8)]
+    assert rebuilt == [True, True, False, False], "a version is rebuilt without examples removed since"
 
 
 @pytest.mark.parametrize("shown", [None, 4])
@@ -52,7 +54,7 @@ def test_a_version_older_than_the_verified_one_may_depend_on_the_person(shown: i
     text = str(may_depend_on(part, Version).compile(compile_kwargs={"literal_binds": True}))
     assert ("versions.number < 4" in text) is (shown is not None)
     assert "versions.position >= 3" in text
-    assert "versions.position < 6" in text
+    assert "versions.removals_position < 6" in text
 
 
 def test_only_a_version_made_after_the_request_counts_as_verified() -> None:

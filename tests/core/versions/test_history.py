@@ -13,11 +13,12 @@ from core.inference.loaded_model import LoadedModel
 from core.kprior import MemoryPolicy, State, train
 from core.ledger import passes
 from core.ledger.digest import EMPTY, update_digest
+from core.promotion import decision
 from core.tables.models import Model
 from core.tables.versions import Promotion, Version, VersionKind, VersionState
-from core.versions import history, promotion
+from core.versions import drafts
 from core.versions.queries import find_version
-from core.versions.store import Store
+from core.versions.store import Store, folder_of
 from tests.core.ledger.reference_ledger import SECRET, Row, add, locked, new_model, stored
 
 
@@ -36,19 +37,22 @@ def model(database: Database) -> Model:
 def record(database: Database, store: Store, model: Model, kind: VersionKind = VersionKind.TRAINED) -> Version:
     data = passes.read_in_force(database, model.id, model.spec, 10)
     result = train(model.spec, data, policy=MemoryPolicy(fraction=0.5))
-    file, dataset = store.put(history.folder_of(model.id), result.state.to_bytes()), update_digest(SECRET, EMPTY, data)
+    file, dataset = (
+        store.put(folder_of(model.id), result.state.to_bytes()),
+        update_digest(SECRET, EMPTY, data),
+    )
     method = "retrain" if kind is VersionKind.TRAINED else "kprior"
-    draft = history.VersionDraft(result.state, kind, method, 10, dataset, result.cost, {"loss": 0.5})
+    draft = drafts.VersionDraft(result.state, kind, method, 10, dataset, result.cost, {"loss": 0.5})
     version: Version = locked(
         database,
         model,
-        lambda s, m: history.record(s, m, draft, file),
+        lambda s, m: drafts.record(s, m, draft, file),
     )
     return version
 
 
 def promote(database: Database, model: Model, number: int) -> None:
-    locked(database, model, lambda s, m: promotion.promote(s, m, find_version(s, m, number), by="policy"))
+    locked(database, model, lambda s, m: decision.promote(s, m, find_version(s, m, number), by="policy"))
 
 
 def test_versions_are_numbered_from_one_and_start_as_candidates(database: Database, store: Store, model: Model) -> None:

@@ -14,7 +14,7 @@ from core.errors import Conflict
 from core.inference.loaded_model import LoadedModel
 from core.kprior import Examples, State, train
 from core.kprior.solvers import Training
-from core.versions.onnx_graph import to_onnx
+from core.versions.onnx_export import to_onnx
 
 ROWS = 40
 TARGETS: dict[str, Any] = {
@@ -41,6 +41,7 @@ ARCHITECTURES = {
     "rbf": {"kind": "kernel", "kernel": "rbf", "features": 20, "lengthscale": 2.0},
     "matern": {"kind": "kernel", "kernel": "matern", "features": 20, "nu": 2.5},
     "mlp": {"kind": "mlp", "hidden": [6, 5]},
+    "trees": {"kind": "trees", "trees": 6, "leaves": 5, "min_examples": 3},
 }
 QUICK = Training(max_epochs=2)
 
@@ -127,7 +128,7 @@ def test_the_graph_of_images_predicts_what_the_service_does(kind: str, dtype: st
 
 def test_an_unsupported_layer_is_rejected() -> None:
     state = state_of({"kind": "vector", "dim": 3}, {"kind": "mlp", "hidden": [4]}, numbers(ROWS, 3))
-    state.predictor.body[2] = torch.nn.Tanh()  # type: ignore[index]
-    with pytest.raises(Conflict, match="Tanh") as refused:
+    state.predictor.body[2] = torch.nn.Softplus()  # type: ignore[index]
+    with pytest.raises(Conflict, match="Softplus") as refused:
         to_onnx(state, "churn", 7)
     assert refused.value.code == "onnx_unsupported"

@@ -9,7 +9,7 @@ from sqlalchemy import select
 
 from core.database import Database
 from core.tables.bookkeeping import OrphanFile
-from core.versions.orphans import sweep
+from core.versions.orphan_files import sweep
 from core.versions.store import Store
 
 

@@ -14,7 +14,7 @@ import s3fs
 from moto.server import ThreadedMotoServer
 
 from core.errors import NotFound, Unavailable
-from core.versions.store import Store
+from core.versions.store import PARTIAL, Store
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +100,19 @@ def test_a_deletion_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(os, "fsync", lambda number: synced.append(os.readlink(f"/proc/self/fd/{number}")))
     store.delete(file)
     assert synced == [str(tmp_path / "models" / "1")]
+
+
+def test_what_a_killed_process_wrote_of_a_file_is_found_and_deleted(tmp_path: Path) -> None:
+    store = Store(str(tmp_path))
+    store.write("journal/a.json", b"whole")
+    for name in ("a.json", "b.json"):
+        (tmp_path / "journal" / f"{name}.{uuid.uuid4().hex}{PARTIAL}").write_bytes(b"ha")
+    assert store.names("journal") == ["journal/a.json"]
+    assert store.unfinished("journal") == ["journal/a.json", "journal/b.json"]
+    store.delete_unfinished("journal/a.json")
+    store.delete("journal/b.json")
+    assert [path.name for path in (tmp_path / "journal").iterdir()] == ["a.json"]
+    assert store.unfinished("journal") == store.unfinished("models/1") == []
 
 
 def test_a_store_that_does_not_respond_raises_unavailable(tmp_path: Path) -> None:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 from sqlalchemy import delete, select, update
 
 from core.clock import now
 from core.database import Database
-from core.erasure import states
+from core.erasure import state_changes
+from core.erasure.filing import file_all
+from core.erasure.request_details import RequestDetails
 from core.tables.erasures import Erasure
 from core.tables.webhooks import Delivery, DeliveryState, Webhook, WebhookEvent
-from core.webhooks import deliveries, events, registry, signing
+from core.webhooks import deliveries, events, http_post, registrations, signing
 from tests.receiver import Receiver, is_signed, receiving
 
 SECRET = b"of this service"
@@ -33,7 +37,7 @@ def receiver(database: Database) -> Iterator[Receiver]:
 
 def create(database: Database, url: str, *wanted: WebhookEvent) -> tuple[str, str]:
     with database.write() as session:
-        webhook, secret = registry.create(session, url, wanted or None, True, SECRET)
+        webhook, secret = registrations.create(session, url, wanted or None, True, SECRET)
         return webhook.id, secret
 
 
@@ -49,12 +53,12 @@ def send(database: Database) -> int:
 
 def listed(database: Database, id: str) -> list[Delivery]:
     with database.read() as session:
-        return list(registry.page_deliveries(session, registry.find(session, id), 10**18, 100))
+        return list(registrations.page_deliveries(session, registrations.find(session, id), 10**18, 100))
 
 
 def shown(database: Database, id: str) -> Webhook:
     with database.read() as session:
-        return registry.find(session, id)
+        return registrations.find(session, id)
 
 
 def later(database: Database, by: timedelta) -> None:
@@ -138,6 +142,30 @@ def test_a_receiver_that_recovers_gets_the_events_it_missed(database: Database, 
     assert {one["version"] for one in receiver.events("version.promoted")} == {1, 2, 3}
 
 
+def test_a_slow_receiver_does_not_delay_others(
+    database: Database, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(database, "http://slow.example/")
+    emit(database)
+    sender, answered, post = deliveries.Sender(database, SECRET, private=True), threading.Event(), http_post.post
+
+    def post_slowly(url: str, *request: Any) -> int:
+        if "slow" in url:
+            assert answered.wait(30)
+            return 200
+        return post(url, *request)
+
+    monkeypatch.setattr(http_post, "post", post_slowly)
+    [slow] = sender.start_due()
+    create(database, receiver.url)
+    emit(database)
+    [quick] = sender.start_due()  # the slow one is not started twice
+    assert (quick.result(30), slow.done(), len(receiver.got)) == (1, False, 1)
+    answered.set()
+    assert slow.result(30) == 1
+    sender.close()
+
+
 def test_deliveries_to_a_failing_receiver_do_not_delay_others(database: Database, receiver: Receiver) -> None:
     dead, _ = create(database, "http://127.0.0.1:9/nobody")
     emit(database, count=260)
@@ -167,7 +195,7 @@ def test_a_webhook_that_fails_for_days_is_disabled_until_a_test_delivery_succeed
 
     def ping() -> Delivery:
         with database.write() as session:
-            registry.ping(session, registry.find(session, id))
+            registrations.ping(session, registrations.find(session, id))
         assert send(database) == 1
         return listed(database, id)[0]
 
@@ -226,31 +254,32 @@ def test_old_deliveries_are_deleted(database: Database, receiver: Receiver) -> N
     with database.write() as session:
         oldest = session.scalars(select(Delivery)).first()
         assert oldest is not None
-        oldest.created_at -= registry.RETENTION
-        registry.delete_old(session)
+        oldest.created_at -= registrations.RETENTION
+        registrations.delete_old(session)
     assert len(listed(database, id)) == 1
 
 
 def file(database: Database, received_at: datetime) -> str:
     with database.write() as session:
-        filing = states.RequestDetails(subject=received_at.isoformat().encode(), received_at=received_at)
-        return states.file(session, filing, SECRET, "key", None).id
+        filing = RequestDetails(subject=received_at.isoformat().encode(), received_at=received_at)
+        [erasure], _ = file_all(session, [filing], SECRET, "key", None)
+        return erasure.id
 
 
 def test_an_erasure_due_soon_is_reported_once_and_again_after_an_extension(
     database: Database, receiver: Receiver
 ) -> None:
     create(database, receiver.url)
-    states.warn_of_due(database)  # those of other tests
+    state_changes.warn_of_due(database)  # those of other tests
     send(database)
     soon, _ = file(database, now() - timedelta(days=26)), file(database, now())
-    assert [states.warn_of_due(database), states.warn_of_due(database)] == [1, 0]
+    assert [state_changes.warn_of_due(database), state_changes.warn_of_due(database)] == [1, 0]
     send(database)
     told = receiver.events("erasure.due_soon")
-    assert told[-1].keys() == {"erasure", "state", "due_at"}
+    assert told[-1].keys() == {"erasure", "state", "due_at", "receipt", "sha256", "head"}
     assert [one["erasure"] for one in told[-1:]] == [soon]
     with database.write() as session:
         erasure = session.get_one(Erasure, soon)
-        states.extend(session, erasure, "many requests", "key")
+        state_changes.extend(session, erasure, "many requests", "key")
         assert erasure.warned_at is None
-    assert states.warn_of_due(database) == 0
+    assert state_changes.warn_of_due(database) == 0

@@ -6,7 +6,7 @@ import socket
 
 import psutil
 
-from worker.executors.member import interface_towards
+from worker.executors.training_member import interface_towards
 
 
 def test_members_meet_by_the_interface_that_leads_to_the_first_of_them() -> None:

@@ -16,7 +16,7 @@ from core.ledger.holdout_sample import sample_holdout
 from core.models import catalog
 from core.quality.evaluation import Evaluation
 from tests.worker.deployment import Deployment, problem
-from worker.executors.shard import ProcessContext, add_shard, describe_pass, read_request, sign
+from worker.executors.pass_shard import ProcessContext, add_shard, describe_pass, read_request, sign
 
 
 @pytest.fixture(autouse=True)

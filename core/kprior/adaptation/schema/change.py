@@ -1,6 +1,6 @@
 """A state after changes of its input, target or loss.
 
-`adapt` calls this first. The worker calls it, too, because it also evaluates the result.
+`adapt` calls this first. The worker calls it as well, because it also evaluates the result.
 """
 
 from collections.abc import Sequence
@@ -13,10 +13,19 @@ from core.kprior.adaptation.schema.losses import change_loss
 from core.kprior.adaptation.schema.untransferable import Untransferable
 from core.kprior.curvature import is_wide
 from core.kprior.data.examples import Examples
+from core.kprior.model.families import Labels
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import regularizer_of
 from core.kprior.model.spec import PredictorSpec
-from core.kprior.objective.tasks import ChangeInput, ChangeLoss, ChangeRegularizer, ChangeTarget, RemoveData, Task
+from core.kprior.objective.tasks import (
+    AddData,
+    ChangeInput,
+    ChangeLoss,
+    ChangeRegularizer,
+    ChangeTarget,
+    RemoveData,
+    Task,
+)
 from core.kprior.state import State
 
 
@@ -29,6 +38,7 @@ def change_schema(state: State, memory: Examples, tasks: Sequence[Task]) -> tupl
     # Removed rows are given in terms of the new columns and classes, which the state does not have yet.
     same = not any(isinstance(task, (ChangeInput, ChangeTarget)) for task in tasks)
     removed = [task.data for task in tasks if isinstance(task, RemoveData)] if same else []
+    added = [task.data for task in tasks if isinstance(task, AddData)]
     for task in tasks:
         if isinstance(task, ChangeLoss):
             state, memory = change_loss(state, memory, task, removed)
@@ -47,7 +57,7 @@ def change_schema(state: State, memory: Examples, tasks: Sequence[Task]) -> tupl
             if isinstance(task, ChangeInput):
                 state, memory = change_input(state, memory, task, new, regularizer)
             else:
-                state, memory = change_target(state, memory, task, new, regularizer)
+                state, memory = change_target(state, memory, task, new, regularizer, added)
     return state, memory
 
 
@@ -57,6 +67,8 @@ def new_predictor(state: State, task: ChangeInput | ChangeTarget, tasks: Sequenc
     architecture = old.spec["architecture"]
     if architecture["kind"] == "kernel" and isinstance(task, ChangeInput):
         raise Untransferable("its features were drawn for other columns")
+    if architecture["kind"] == "trees":
+        raise Untransferable("its splits were learnt for other columns or classes")
     if architecture["kind"] == "linear" and "features" in architecture:
         raise Untransferable("its architecture names inputs by their numbers, which are others now")
     part: PredictorSpec = {**old.spec}
@@ -68,10 +80,11 @@ def new_predictor(state: State, task: ChangeInput | ChangeTarget, tasks: Sequenc
         new = Predictor(part, device=old.device)
     except (ValueError, RuntimeError) as error:
         raise Untransferable(str(error)) from error
-    if is_wide(new) or is_wide(old):
+    classes_change = isinstance(task, ChangeTarget) and not isinstance(new.family, Labels)
+    if (is_wide(new) or is_wide(old)) and not (classes_change and is_wide(new)):
         raise Untransferable("a model with so many weights does not carry the curvature that this change requires")
     if isinstance(task, ChangeTarget):
-        new.encoder.load_state_dict(old.encoder.state_dict())
+        new.inherit(old)
     else:
         inherit_units(old.encoder, new.encoder, task.conversion, state.count, tasks)
     return new

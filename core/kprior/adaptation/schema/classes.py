@@ -5,6 +5,7 @@ pass starts.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -13,11 +14,14 @@ from torch import Tensor
 from core.kprior.adaptation.recentre import recentre
 from core.kprior.adaptation.schema.networks import transplant_network
 from core.kprior.adaptation.schema.untransferable import Untransferable
+from core.kprior.adaptation.schema.wide_classes import change_wide_classes
 from core.kprior.certificate.anchored_model import exact_rows
-from core.kprior.curvature import Full, glm_hessian
+from core.kprior.curvature import Full, glm_hessian, is_wide
 from core.kprior.curvature.surrogate import Surrogate
-from core.kprior.data.examples import Examples
+from core.kprior.data.examples import Data, Examples
+from core.kprior.data.label_sets import convert_label_sets
 from core.kprior.memory.memory import remember
+from core.kprior.model.families import Labels
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2
 from core.kprior.model.spec import values_of
@@ -27,10 +31,12 @@ from core.kprior.state.anchor import Anchor
 
 
 def change_target(
-    state: State, memory: Examples, task: ChangeTarget, new: Predictor, regularizer: L2
+    state: State, memory: Examples, task: ChangeTarget, new: Predictor, regularizer: L2, added: Sequence[Data] = ()
 ) -> tuple[State, Examples]:
-    """The state in terms of other classes."""
+    """The state in terms of other classes; added examples determine the weights of new classes of a wide model."""
     old = state.predictor
+    if isinstance(new.family, Labels):
+        return change_labels(state, memory, task, new, regularizer)
     K = old.family.outputs
     rows = replace(memory, y=convert_labels(memory.y, task))
     C = class_weights(task, K).to(old.device)
@@ -38,6 +44,10 @@ def change_target(
     fresh = (C != 0).sum(1) == 0
     shift[fresh] = -math.log(max(2, state.count))  # a class without examples
     shift[~fresh] = (C[~fresh] != 0).sum(1).double().log() if K > 1 else 0.0
+    if is_wide(new):
+        kept = align(state, memory)
+        rows = replace(kept, y=convert_labels(kept.y, task))
+        return change_wide_classes(state, rows, new, regularizer, C, shift, added), rows
     if not (old.linear and isinstance(state.curvature, Full)):
         if old.linear:
             raise Untransferable("it does not carry the curvature that this change requires")
@@ -74,6 +84,41 @@ def change_target(
     if surrogate is not None:
         surrogate.add(new, w, rows.x, v)
     anchored = Anchor(w, gradient.reshape(-1), curvature)
+    return State(new, regularizer, state.regularizer_spec, w, anchored, remembered, state.count, surrogate), rows
+
+
+def change_labels(
+    state: State, memory: Examples, task: ChangeTarget, new: Predictor, regularizer: L2
+) -> tuple[State, Examples]:
+    """The state in terms of other labels: each label keeps its sums, and those of a new one come from the memory."""
+    old, K = state.predictor, new.family.outputs
+    if not isinstance(state.curvature, Full):
+        raise Untransferable("it does not carry the curvature that this change requires")
+    state = recentre(state, memory)
+    kept = align(state, memory)
+    rows = replace(kept, y=convert_label_sets(kept.y, task.classes, K))
+    anchor = state.anchor
+    assert isinstance(anchor.curvature, Full)
+    W, gradient = anchor.w.view(old.family.outputs, -1), anchor.gradient.view(old.family.outputs, -1)
+    D = W.shape[1]
+    places = [(before, int(after)) for before, after in enumerate(task.classes) if not math.isnan(after)]
+    moved, slope = W.new_zeros(K, D), W.new_zeros(K, D)
+    moved[:, -1] = -math.log(max(2, state.count))  # labels without examples
+    for before, after in places:
+        moved[after] = W[before]
+    w, v = moved.reshape(-1), state.memory.weight.double()
+    exact = exact_rows(new, w, rows)
+    v = v if exact.weight is None else v * exact.weight
+    slope += (v[:, None] * (new.family.mean(exact.f0) - exact.y)).T @ exact.phi
+    blocks = glm_hessian(exact.phi, new.family, exact.f0, v).view(K, D, K, D)
+    known = anchor.curvature.matrix.view(old.family.outputs, D, -1, D)
+    for before, after in places:
+        slope[after], blocks[after, :, after] = gradient[before], known[before, :, before]
+    surrogate = Surrogate.zeros(new)
+    if surrogate is not None:
+        surrogate.add(new, w, rows.x, v)
+    remembered = remember(new, w, rows, state.memory.weight, state.memory.generation)
+    anchored = Anchor(w, slope.reshape(-1), Full(blocks.reshape(K * D, K * D)))
     return State(new, regularizer, state.regularizer_spec, w, anchored, remembered, state.count, surrogate), rows
 
 

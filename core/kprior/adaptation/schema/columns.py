@@ -2,7 +2,7 @@
 
 The new features of an old row are a linear map of its old ones, phi_new = M phi: a new column is a constant in all old
 rows, a renamed column stays, and the indicators of merged values are added. So the sums at the anchor are mapped
-without reading any row: gradient M g, curvature M G M'. If the weights can be mapped, too, so that every old row keeps
+without reading any row: gradient M g, curvature M G M'. If the weights can also be mapped, so that every old row keeps
 its outputs (M' w_new = w: nothing with a weight was dropped or merged), or if the curvature does not depend on the
 outputs, then these sums are exact, and so is everything that follows from them. Otherwise they are estimates, into
 which the rows of the memory enter exactly: with all rows in memory nothing is lost, with fewer a pass measures the sums
@@ -21,12 +21,12 @@ from core.kprior.adaptation.schema.untransferable import Untransferable
 from core.kprior.certificate.anchored_model import exact_rows
 from core.kprior.curvature import Full, cholesky
 from core.kprior.curvature.surrogate import Surrogate
-from core.kprior.data.conversion import Conversion
 from core.kprior.data.examples import Examples
+from core.kprior.data.schema_conversion import Conversion
 from core.kprior.memory.memory import remember
 from core.kprior.model.architectures import Linear
-from core.kprior.model.encoders import TableEncoder
-from core.kprior.model.families import Gaussian
+from core.kprior.model.families import Family, Gaussian
+from core.kprior.model.input_encoders import TableEncoder
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2
 from core.kprior.objective.tasks import ChangeInput
@@ -97,7 +97,7 @@ def carry_figures(state: State, moved: Anchor, new: Predictor, regularizer: L2, 
     factor, failed = torch.linalg.cholesky_ex(H)
     if int(failed):
         return moved
-    ratio = max_leverage_growth(before, factor, M, K)
+    ratio = max_leverage_growth(before, factor, M, new.family)
     norm = float(torch.linalg.matrix_norm(M, 2))
     lost = float((anchor.gradient.abs().view(K, -1) @ M.abs().T).norm())
     return replace(
@@ -105,20 +105,20 @@ def carry_figures(state: State, moved: Anchor, new: Predictor, regularizer: L2, 
         exact=True,
         reach=round_up(anchor.reach * ratio),
         peak=round_up(anchor.peak * ratio),
-        smallest=smallest_eigenvalue(H, InformedSpace.of(moved, regularizer.delta, K)),
+        smallest=smallest_eigenvalue(H, InformedSpace.of(moved, regularizer.delta, new.family)),
         rounding=round_up(norm * anchor.rounding + M.shape[1] * lost),
         mass=round_up(norm * norm * anchor.mass),
     )
 
 
-def max_leverage_growth(before: Tensor, after: Tensor, M: Tensor, K: int) -> float:
+def max_leverage_growth(before: Tensor, after: Tensor, M: Tensor, family: Family) -> float:
     """The largest factor by which a leverage can have grown, given the factors of both Hessians.
 
     The curvature of a softmax depends on differences of classes, (e_k - e_l) phi_i. A constant that is added to all
     classes does not matter, and may be free in one model and penalised in the other.
     """
-    D = M.shape[1]
-    classes = torch.eye(K).to(M) if K == 1 else torch.linalg.qr(torch.eye(K).to(M)[:, 1:] - 1 / K)[0]
+    D, K = M.shape[1], family.outputs
+    classes = torch.linalg.qr(torch.eye(K).to(M)[:, 1:] - 1 / K)[0] if family.coupled else torch.eye(K).to(M)
     classes = classes.clone(memory_format=torch.contiguous_format)  # `contiguous` leaves strides that kron refuses
     old = torch.linalg.solve_triangular(before, torch.kron(classes, torch.eye(D).to(M)), upper=False)
     new = torch.linalg.solve_triangular(after, torch.kron(classes, M.contiguous()), upper=False)

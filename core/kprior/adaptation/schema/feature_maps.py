@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from core.kprior.data.conversion import Conversion, recode
 from core.kprior.data.examples import chunks_of
+from core.kprior.data.schema_conversion import Conversion, recode
 from core.kprior.model.architectures import Linear
 from core.kprior.model.categories import UNSEEN
-from core.kprior.model.encoders import Category, TableEncoder
+from core.kprior.model.input_encoders import Category, TableEncoder
 from core.kprior.objective.tasks import AddData, Task
 from core.kprior.passes.moments import Moments
 

@@ -33,7 +33,7 @@ def change_loss(state: State, memory: Examples, task: ChangeLoss, removed: Seque
     except ValueError as error:
         why = str(error) if old.linear else "the previous version is a network, which cannot be adapted to another loss"
         raise Untransferable(why) from error
-    new.encoder.load_state_dict(old.encoder.state_dict())
+    new.inherit(old)
     if type(new.family) is type(old.family) and vars(new.family) == vars(old.family):
         if old.linear:
             return replace(state, predictor=new), memory

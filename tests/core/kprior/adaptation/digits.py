@@ -20,7 +20,7 @@ from core.kprior import (
     train,
 )
 from core.kprior.certificate.audit import Audit
-from core.kprior.data.drawing import draw_from
+from core.kprior.data.random_samples import draw_from
 from tests.core.kprior.problems import l2, rows
 
 MLP: dict[str, Any] = {"kind": "mlp", "hidden": [50]}

@@ -178,7 +178,7 @@ def test_adaptation_reads_no_past_and_counts_what_it_does(architecture: dict[str
 
 @MODELS
 @pytest.mark.parametrize("select", [Select.AUTO, Select.CURVATURE, Select.RANDOM, Select.COVERAGE])
-def test_memory_can_be_chosen_anew_by_a_pass(architecture: dict[str, Any], select: Select) -> None:
+def test_memory_can_be_selected_again_by_a_pass(architecture: dict[str, Any], select: Select) -> None:
     base = base_of(architecture)
     data = examples_of("binary", 120, 4)
     policy = MemoryPolicy(fraction=0.3, select=select)

@@ -20,7 +20,8 @@ from core.kprior import (
     train,
 )
 from core.kprior.adaptation.erasure import FINEST, choose_grid, rounding_of
-from core.kprior.certificate.refinement import Refinement, Reuse
+from core.kprior.certificate.refinement import Refinement
+from core.kprior.certificate.result import Reuse
 from core.kprior.data.examples import concatenate
 from tests.core.kprior import oracles
 from tests.core.kprior.problems import LOSSES, QUADRATIC, TENTH, distance, examples_of, l2, outputs_of, rows, spec_of
@@ -67,7 +68,7 @@ def test_state_is_the_same_to_the_last_bit_whoever_was_erased(kind: str, regular
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_person_who_weighed_much_leaves_the_same_state_as_another(seed: int) -> None:
+def test_an_erased_example_of_large_weight_leaves_the_same_state_as_another(seed: int) -> None:
     spec, others = spec_of("binary", 3, regularizer=l2(0.1)), rows(examples_of("binary", 240, 3, seed=seed), 40, 240)
     ordinary = strangers("binary", 3, 1)[0]
     contrary = examples_of("binary", 40, 3, seed=50 + seed)
@@ -78,7 +79,7 @@ def test_a_person_who_weighed_much_leaves_the_same_state_as_another(seed: int) -
     assert states[0].to_bytes() == states[1].to_bytes()
 
 
-def test_a_weight_that_no_example_has_a_say_in_does_not_tell_from_which_side_it_came() -> None:
+def test_an_undetermined_weight_does_not_depend_on_its_start() -> None:
     spec, others = (
         spec_of("binary", 2, QUADRATIC, regularizer=l2(0.7, True)),
         rows(examples_of("binary", 140, 2), 3, 140),
@@ -91,7 +92,7 @@ def test_a_weight_that_no_example_has_a_say_in_does_not_tell_from_which_side_it_
     assert len({state.to_bytes() for state in states if state is not None}) == 1
 
 
-def test_where_rounding_blurs_the_weights_a_coarser_grid_hides_who_was_erased() -> None:
+def test_a_coarser_grid_hides_erased_examples_where_rounding_errors_are_large() -> None:
     spec, others = spec_of("binary", 5, regularizer=l2(2e-4)), rows(examples_of("binary", 2_000, 5), 3, 2_000)
     twice = [Examples(e.key, e.x[:, [0, 1, 2, 3, 3]], e.y) for e in (others, *strangers("binary", 5, 4))]
     adapted = without_person(spec, twice[1], twice[0])

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from core.kprior import Cost, adapt
-from core.kprior.objective.build import build_objective
+from core.kprior.objective.kprior_objective import build_objective
 from tests.core.kprior import oracles
 from tests.core.kprior.adaptation.cases import AdaptationCase, all_cases
 from tests.core.kprior.problems import EVERYTHING, LOSSES, relative_distance

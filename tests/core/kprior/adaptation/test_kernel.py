@@ -33,7 +33,7 @@ from core.kprior import (
     refine_for_erasure,
     train,
 )
-from core.kprior.data.conversion import target_conversion
+from core.kprior.data.schema_conversion import target_conversion
 from core.kprior.solvers import Training
 from tests.core.kprior.oracles import design_matrix, newton, retrain, sklearn_fit
 from tests.core.kprior.problems import EVERYTHING, FAMILIES, LOSSES, distance, examples_of, l2, rows, spec_of, without
@@ -193,7 +193,7 @@ def test_a_state_has_its_features_from_the_seed() -> None:
     assert np.allclose(single, state.predictor.outputs(state.w, data.x)[:1].numpy(), atol=1e-12)
 
 
-def test_a_class_that_comes_is_followed_by_a_kernel() -> None:
+def test_a_kernel_model_learns_an_added_class() -> None:
     data = examples_of("binary", 300, 3, 2)
     base = train(spec_of("binary", 3, SMALL), data.chunks(100), policy=EVERYTHING)  # type: ignore[arg-type]
     target: Any = {"kind": "classes", "values": [0, 1, 2]}
@@ -208,7 +208,7 @@ def test_a_class_that_comes_is_followed_by_a_kernel() -> None:
     assert float(((w - w.mean(0)) - (truth - truth.mean(0))).norm()) <= 1e-4 * float(truth.norm())
 
 
-def test_whoever_was_erased_a_kernel_has_the_same_weights() -> None:
+def test_kernel_weights_are_the_same_whoever_was_erased() -> None:
     left = examples_of("binary", 300, 3, 5)
     weights = []
     for seed in (8, 9):

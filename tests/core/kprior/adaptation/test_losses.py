@@ -83,7 +83,7 @@ def test_a_support_vector_machine_stays_that_of_scikit_learn_on_the_retained_row
 
 
 @pytest.mark.parametrize(("n", "dim", "delta"), [(300, 30, 1e-2), (600, 10, 1e-4)])
-def test_classes_that_can_be_told_apart_train_to_the_machine_of_scikit_learn(n: int, dim: int, delta: float) -> None:
+def test_separable_classes_train_to_the_support_vector_machine_of_scikit_learn(n: int, dim: int, delta: float) -> None:
     """With a weak penalty few rows have curvature, and a Newton step passes most kinks."""
     for seed in range(3):
         generator = torch.Generator().manual_seed(seed)

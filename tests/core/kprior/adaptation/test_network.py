@@ -22,8 +22,8 @@ from core.kprior import (
     train,
 )
 from core.kprior.adaptation.network import adapt_surveyed, choose_rate, step_loss_of
-from core.kprior.adaptation.survey import budget_of, survey_change
-from core.kprior.data.drawing import Draw, draw_from
+from core.kprior.adaptation.network_survey import budget_of, survey_change
+from core.kprior.data.random_samples import Draw, draw_from
 from core.kprior.passes.cost import Cost
 from core.kprior.training.training import Predecessor
 from tests.core.kprior.adaptation.digits import (
@@ -123,7 +123,7 @@ def test_the_budget_is_kept_and_does_not_grow_with_the_data() -> None:
     assert budget_of(Training(), 200, 0, False) == 8_000
 
 
-def test_who_watches_may_stop_it_and_who_is_told_may_raise() -> None:
+def test_a_watcher_may_stop_the_work_and_a_callback_may_raise() -> None:
     data, _, _ = digits()
     gone = rows(data, 0, 20)
     tasks: list[Task] = [RemoveData([gone])]
@@ -198,7 +198,7 @@ def test_all_old_rows_may_go_if_others_come() -> None:
         adapt(before.state, before.memory, [RemoveData([rows(data, 0, 200)])], draw=draw_from(rows(data, 0, 0)))
 
 
-def test_a_warm_descent_goes_on_from_the_old_weights() -> None:
+def test_a_warm_descent_starts_from_the_old_weights() -> None:
     data, _, test = digits()
     kept = of_class(data, 9, there=False)
     before = train_digits(kept)

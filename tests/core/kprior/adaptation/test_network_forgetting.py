@@ -23,9 +23,9 @@ from core.kprior import (
     adapt,
     train,
 )
-from core.kprior.adaptation.survey import survey_change
+from core.kprior.adaptation.network_survey import survey_change
 from core.kprior.certificate.audit import Audit
-from core.kprior.data.drawing import draw_from
+from core.kprior.data.random_samples import draw_from
 from core.kprior.passes.row_losses import audit_rows
 from tests.core.kprior.adaptation.digits import (
     FEW,
@@ -44,7 +44,7 @@ from tests.core.kprior.problems import FAMILIES, examples_of, l2, rows, spec_of,
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_removed_class_is_not_named_any_more(seed: int) -> None:
+def test_a_removed_class_is_no_longer_predicted(seed: int) -> None:
     data, _, test = digits()
     gone = of_class(data, 8)
     kept = without(data, gone)

@@ -22,7 +22,7 @@ from core.kprior import (
     refine,
     train,
 )
-from core.kprior.data.drawing import draw_from
+from core.kprior.data.random_samples import draw_from
 from tests.core.kprior.problems import EVERYTHING, FAMILIES, LINEAR, TENTH, examples_of, l2, rows, spec_of, without
 
 MLP: dict[str, Any] = {"kind": "mlp", "hidden": [30]}

@@ -68,7 +68,7 @@ def fit_scaled(kind: str, phi: Array, y: Array, deltas: Array, penalize_bias: bo
 @pytest.mark.parametrize("kind", FAMILIES)
 @pytest.mark.parametrize("penalize_bias", [False, True])
 def test_a_change_of_single_columns_with_data_that_come_and_go_is_exact(kind: str, penalize_bias: bool) -> None:
-    """With the bias penalised by 1, too: scaled features have one delta, 1."""
+    """With the bias penalised by 1 as well: scaled features have one delta, 1."""
     data = examples_of(kind, 150, 4, seed=3)
     base = train(spec_of(kind, 4), [rows(data, 0, 120)], policy=EVERYTHING)
     changed = {**l2(1.0, penalize_bias), "columns": {"0": 20.0, "3": 0.05}}

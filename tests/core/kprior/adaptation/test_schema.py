@@ -26,7 +26,7 @@ from core.kprior import (
     train,
 )
 from core.kprior.adaptation.schema import Untransferable, change_schema
-from core.kprior.data.conversion import Conversion, input_conversion, target_conversion
+from core.kprior.data.schema_conversion import Conversion, input_conversion, target_conversion
 from core.kprior.training.training import Predecessor
 from core.models.schema_changes import plain_part
 from tests.core.kprior.oracles import newton, sklearn_fit
@@ -281,7 +281,7 @@ def test_other_classes_are_certified_by_passes(change: str) -> None:
     assert distance(found.state, retrained.w) <= found.certificate.bound + 1e-6
 
 
-def test_a_class_that_comes_to_many_rows_is_certified_by_one_pass_for_curvature() -> None:
+def test_a_class_added_to_many_rows_is_certified_by_one_pass_for_curvature() -> None:
     n, new, columns = 20_000, 300, table(*(number(f"c{i}") for i in range(6)))
     generator = torch.Generator().manual_seed(0)
     x, come = torch.randn(n, 6, generator=generator), torch.randn(new, 6, generator=generator)
@@ -305,7 +305,7 @@ def network_spec(given: dict[str, Any]) -> Any:
     return {**spec_of(given, TARGETS["classes"]), "architecture": {"kind": "mlp", "hidden": [8]}}
 
 
-def test_a_network_says_of_old_rows_what_it_said() -> None:
+def test_a_network_predicts_the_same_for_old_rows() -> None:
     x = rows_of(OLD, 200, 1)
     rows = Examples(torch.arange(200), x, targets_of(x, "classes"))
     base = train(network_spec(OLD), [rows])
@@ -322,7 +322,7 @@ def test_a_network_says_of_old_rows_what_it_said() -> None:
     assert torch.allclose(mean[:, :3], base.state.predictor.family.mean(before), atol=0.05)
 
 
-def test_a_model_that_cannot_follow_says_so() -> None:
+def test_a_model_that_cannot_be_adapted_reports_it() -> None:
     spec = spec_of(OLD, TARGETS["binary"])
     x = rows_of(OLD, 50, 1)
     size = train(spec, [Examples(torch.arange(50), x, targets_of(x, "binary"))]).state.predictor.size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from core.kprior import (
     AddData,
     ChangeModel,
     ChangeRegularizer,
+    ChangeTarget,
     Examples,
     MemoryPolicy,
     RemoveData,
@@ -94,7 +96,7 @@ def test_changes_are_refined_to_within_the_tolerance(kind: str, penalize_bias: b
 
 
 @pytest.mark.parametrize("kind", ["binary", "classes"])
-def test_adaptation_without_a_pass_comes_nearer_than_doing_nothing(kind: str) -> None:
+def test_adaptation_without_a_pass_is_closer_than_doing_nothing(kind: str) -> None:
     data = single(examples_of(kind, 3000, DIM))
     trained = train(spec_of(kind, DIM), data.chunks(500))
     gone = data.take(data.x[:, 0] > 1.5)
@@ -117,14 +119,14 @@ def test_gradient_after_a_change_is_that_of_the_retained_rows_at_the_anchor(kind
     assert not bool(torch.isin(gone.key, state.memory.key).any())
 
 
-def test_passes_over_other_rows_than_the_state_stands_for_are_refused() -> None:
+def test_passes_over_rows_that_the_state_does_not_represent_are_refused() -> None:
     data = single(examples_of("binary", 200, DIM))
     trained = train(spec_of("binary", DIM), data.chunks(64))
     with pytest.raises(ValueError, match="represents 200"):
         certify(trained.state, trained.memory, rows(data, 0, 199).chunks(64))
 
 
-def test_rows_that_do_not_fit_are_read_anew_with_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_beyond_the_cache_are_read_again_with_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
     data = single(examples_of("classes", 500, DIM))
     kept = train(spec_of("classes", DIM), data.chunks(64))
     monkeypatch.setattr(encoded, "MAX_CACHED_BYTES", 0)
@@ -180,6 +182,19 @@ def test_class_without_rows_and_a_free_bias_has_an_infinite_bound() -> None:
     assert measured.certificate.bound == math.inf
 
 
+def test_passes_end_if_a_class_without_rows_has_no_optimum() -> None:
+    """No pass can give a bound: the solver stops where the gradient is small."""
+    every = single(examples_of("classes", 300, DIM))
+    data = every.take(every.y[:, 2] == 0)
+    base = train(spec_of("classes", DIM), data.chunks(64))
+    found = refine(base.state, base.memory, data.chunks(64), tolerance=1e-3)
+    assert base.cost.data_passes < 60
+    assert found.cost.data_passes < 20
+    assert found.certificate.bound == math.inf
+    seen = found.state.predictor.family.mean(found.state.predictor.outputs(found.state.w, data.x))
+    assert float(seen[:, 2].max()) < 0.01
+
+
 def test_model_without_a_penalty_is_trained_all_the_same() -> None:
     data = single(examples_of("number", 200, DIM))
     spec = spec_of("number", DIM, regularizer=l2(0.0))
@@ -198,7 +213,7 @@ def test_another_architecture_is_refined_to_its_optimum(architectures: tuple[dic
     assert distance(measured.state, truth) <= (measured.certificate.bound or 0)
 
 
-def test_memory_can_be_chosen_anew() -> None:
+def test_memory_can_be_selected_again() -> None:
     data = single(examples_of("classes", 300, DIM))
     trained = train(spec_of("classes", DIM), data.chunks(64))
     again = reselect(trained.state, data.chunks(64), MemoryPolicy(fraction=0.2))
@@ -248,3 +263,61 @@ def test_extreme_inputs_have_an_infinite_bound(value: float) -> None:
     other = Examples(data.key, x, data.y)
     measured = certify(trained.state, trained.memory, other.chunks(64))
     assert measured.certificate.bound == math.inf
+
+
+CLASS_CHANGES = {
+    "a class comes": (["a", "b", "c"], ["a", "b", "c", "d"], (0.0, 1.0, 2.0)),
+    "two classes come and two merge": (["a", "b", "c"], ["a", "bc", "d", "e"], (0.0, 1.0, 1.0)),
+    "yes and no become three": (None, ["no", "yes", "perhaps"], (0.0, 1.0)),
+}
+
+
+@pytest.mark.parametrize("limit", [0, 12])
+@pytest.mark.parametrize("blocks", [True, False])
+@pytest.mark.parametrize("change", CLASS_CHANGES)
+def test_other_classes_are_refined_from_the_old_weights(
+    change: str, blocks: bool, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, after, codes = CLASS_CHANGES[change]
+    monkeypatch.setattr(curvature, "MAX_FULL_SIZE", limit)  # with 12, the old model of yes and no is dense
+    if not blocks:
+        monkeypatch.setattr(curvature, "MAX_BLOCK_NUMBERS", 0)
+    kind = "binary" if before is None else "classes"
+    old, K = single(examples_of(kind, 900, DIM)), len(after)
+    spec: Any = spec_of(kind, DIM, regularizer=l2(1.0, False))
+    spec |= {} if before is None else {"target": {"kind": "classes", "values": before}}
+    base = train(spec, old.chunks(64), policy=TENTH)
+    labels = old.y.argmax(1) if before else old.y[:, 0].long()
+    x = torch.randn(90, DIM, generator=torch.Generator().manual_seed(4)) + 1
+    new = Examples(torch.arange(900, 990), x, torch.nn.functional.one_hot(torch.arange(90) % K, K).float())
+    same = Examples(old.key, old.x, torch.nn.functional.one_hot(torch.tensor(codes)[labels].long(), K).float())
+    target: Any = {"kind": "classes", "values": after}
+    gone = rows(same, 0, 50)
+    tasks: list[Task] = [AddData([new]), RemoveData([gone]), ChangeTarget(target, codes)]
+    adapted = adapt(base.state, base.memory, tasks, policy=TENTH)
+    assert (adapted.state.count, adapted.state.anchor.exact) == (940, False)
+    data = [rows(same, 50, 900), new]
+    found = refine(adapted.state, adapted.memory, data, tolerance=0.01)
+    whole = Examples(*(torch.cat([getattr(d, name) for d in data]) for name in ("key", "x", "y")))
+    truth = oracles.retrain({**spec, "target": target}, whole)
+    assert found.certificate.relative <= 0.01
+    assert distance(found.state, truth) <= found.certificate.bound
+    again = State.from_bytes(found.state.to_bytes())
+    removed = adapt(again, found.memory, [RemoveData([rows(same, 50, 80)])], policy=TENTH)
+    last = refine(removed.state, removed.memory, [rows(same, 80, 900), new], tolerance=0.01)
+    assert last.certificate.relative <= 0.01
+
+
+def test_a_class_that_comes_is_recognised_before_any_pass() -> None:
+    old = single(examples_of("classes", 900, DIM))
+    spec: Any = spec_of("classes", DIM, regularizer=l2(1.0, False))
+    base = train(spec, old.chunks(64), policy=TENTH)
+    values = spec["target"]["values"]
+    K = len(values)
+    x = torch.randn(90, DIM, generator=torch.Generator().manual_seed(4)) + 3
+    y = torch.nn.functional.one_hot(torch.full((90,), K), K + 1).float()
+    target: Any = {"kind": "classes", "values": [*values, "new"]}
+    change = ChangeTarget(target, tuple(float(k) for k in range(K)))
+    state = adapt(base.state, base.memory, [AddData([Examples(torch.arange(900, 990), x, y)]), change]).state
+    assert (state.predictor.outputs(state.w, x).argmax(1) == K).float().mean() > 0.9
+    assert (state.predictor.outputs(state.w, old.x).argmax(1) == K).float().mean() < 0.1

@@ -26,6 +26,7 @@ from core.kprior import (
     train,
 )
 from core.kprior.certificate.dense import certify_anchored, certify_by_gradients
+from core.kprior.certificate.refinement import Refinement
 from core.kprior.curvature import Full
 from core.kprior.data.examples import concatenate
 from core.kprior.memory.memory import MemoryChoice
@@ -68,9 +69,10 @@ def assert_covers(state: State, bound: float | None, data: Examples) -> None:
     fraction=st.sampled_from((0.01, 0.1, 0.5)),
     seed=st.integers(0, 2**20),
     steps=st.integers(1, 5),
+    detailed=st.booleans(),
 )
 def test_bound_without_a_pass_covers_along_chains_of_rough_changes(
-    problem: IllConditionedProblem, fraction: float, seed: int, steps: int
+    problem: IllConditionedProblem, fraction: float, seed: int, steps: int, detailed: bool
 ) -> None:
     """Badly scaled, collinear, offset data; examples come, go by chance or by a plane, and the penalty changes."""
     everything = problem.data
@@ -86,6 +88,10 @@ def test_bound_without_a_pass_covers_along_chains_of_rough_changes(
     state, memory = trained.state, trained.memory
     assert trained.certificate is not None
     assert_covers(state, trained.certificate.bound, data)
+    if detailed:  # a pass that was needed measures third derivatives as well, for families that have them
+        moved = Refinement(0.0, 1, policy=policy).run(state, memory, data.chunks(7))
+        state, memory = moved.state, moved.memory
+        assert_covers(state, moved.certificate.bound, data)
     spare = rows(everything, problem.n - few, problem.n)
     for _ in range(steps):
         tasks: list[Task] = []
@@ -298,7 +304,7 @@ def test_bound_covers_where_penalties_differ_by_orders_of_magnitude(seed: int, p
     assert_covers(adapted.state, adapted.certificate.bound, without(data, gone))
 
 
-def test_figures_of_a_row_that_came_and_went_tell_little_of_it() -> None:
+def test_metrics_before_and_after_a_row_reveal_little_about_it() -> None:
     data = examples_of("binary", 300, 4)
     trained = train(spec_of("binary", 4), rows(data, 0, 299).chunks(64), policy=TENTH)
     one = rows(data, 299, 300)

@@ -20,7 +20,8 @@ from core.kprior import (
     refine,
     train,
 )
-from core.kprior.certificate.refinement import Refinement, Reuse
+from core.kprior.certificate.refinement import Refinement
+from core.kprior.certificate.result import Reuse
 from core.kprior.model.gauge import shift_directions
 from tests.core.kprior import oracles
 from tests.core.kprior.problems import (
@@ -156,7 +157,7 @@ def test_refine_stops_at_once_when_the_tolerance_is_met() -> None:
     assert torch.equal(forced.state.anchor.w, state.w)
 
 
-def test_refine_stops_after_its_rounds_and_says_what_it_reached() -> None:
+def test_refine_stops_after_its_rounds_and_reports_the_bound() -> None:
     state, memory, left = adapted_after_removal("classes")
     measured = refine(state, memory, left.chunks(64), tolerance=0.0, rounds=2)
     assert measured.cost.data_passes == 2
@@ -167,7 +168,7 @@ def test_refine_stops_after_its_rounds_and_says_what_it_reached() -> None:
         refine(state, memory, left.chunks(64), tolerance=0.0, rounds=0)
 
 
-def test_refine_comes_back_from_far_away() -> None:
+def test_refine_converges_from_far_away() -> None:
     """Too far for any bound, damped steps still lead home."""
     data = examples_of("binary", 200, 3)
     spec = spec_of("binary", 3, regularizer=l2(0.1))

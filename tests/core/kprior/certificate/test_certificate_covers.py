@@ -1,4 +1,4 @@
-"""The certificate's promise on ill-conditioned problems, too: what it says covers the truth, to the last digit."""
+"""The certificate's promise on ill-conditioned problems as well: what it says covers the truth, to the last digit."""
 
 from __future__ import annotations
 

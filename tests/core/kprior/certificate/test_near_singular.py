@@ -50,6 +50,8 @@ def test_bound_of_a_nearly_singular_problem_is_true_or_infinite(kind: str, way: 
         found.append((refined.state, refined.certificate, left))
     except ArithmeticError:
         pass  # no claim is made
-    for state, certificate, examples in found:
-        if certificate is not None and certificate.bound is not None and math.isfinite(certificate.bound):
-            assert_covers(state, certificate.bound, examples)
+    bounds = [(s, certificate.bound, x) for s, certificate, x in found if certificate is not None]
+    finite = [(s, bound, x) for s, bound, x in bounds if bound is not None and bound < math.inf]
+    assert finite or (way, seed) == ("far from zero", 0)  # the only case about which nothing can be said
+    for state, bound, examples in finite:
+        assert_covers(state, bound, examples)

@@ -157,7 +157,7 @@ def test_tensors_round_trip_and_copies_are_independent(kind: str, model: str) ->
 
 
 @small_pairs
-def test_no_data_is_no_curvature(kind: str, model: str) -> None:
+def test_curvature_without_rows_is_zero(kind: str, model: str) -> None:
     predictor, w, x = model_of(model)
     for v in probes(predictor):
         assert not curvature_for(predictor, kind).product(v).any()

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from core.kprior import Examples, Memory, MemoryPolicy, Select, Training, train
 from core.kprior.curvature import Full
-from core.kprior.data.hashing import uniform
+from core.kprior.data.keyed_random import uniform
 from core.kprior.memory.sampling import PrioritySampler
 from core.kprior.memory.selection import MemorySelection
 from core.kprior.model.families import classes_of
@@ -186,7 +186,7 @@ def test_coverage_weights_are_cluster_sizes() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_random_memory_stands_for_all_examples_together(seed: int) -> None:
+def test_a_random_memory_represents_all_examples(seed: int) -> None:
     """Each for N / M, as `Select.RANDOM` says: M of them make N, not N give or take a fifth."""
     examples = examples_of("binary", 300, DIM)
     memory, _ = chosen_by(MemoryPolicy(select=Select.RANDOM), "binary", examples, 30, seed)

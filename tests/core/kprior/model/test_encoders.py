@@ -12,7 +12,7 @@ from torch import Tensor
 
 from core.kprior import Examples
 from core.kprior.model.architectures import Linear, architecture_of
-from core.kprior.model.encoders import TableEncoder, encoder_of
+from core.kprior.model.input_encoders import TableEncoder, encoder_of
 from core.kprior.model.predictor import Predictor
 from core.kprior.passes.moments import fit_encoder
 from core.versions.coefficients import feature_names

@@ -34,6 +34,17 @@ def test_mean_is_the_gradient_of_the_loss_plus_the_label(family: Family) -> None
 
 
 @each
+@pytest.mark.parametrize("size", [3.0, 300.0])
+def test_terms_are_mean_residual_and_loss(family: Family, size: float) -> None:
+    f, y = some_outputs(family, size=1.0 if family.name == "poisson" else size), soft_labels(family)
+    for outputs in (f, f.T.contiguous().T):  # both layouts in memory
+        mean, residual, loss = family.terms(y, outputs)
+        torch.testing.assert_close(mean, family.mean(f))
+        torch.testing.assert_close(residual, family.residual(y, f), rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(loss, family.loss(y, f))
+
+
+@each
 def test_hessian_is_the_second_derivative_of_the_loss(family: Family) -> None:
     y = soft_labels(family)
     for f, label in zip(some_outputs(family), y, strict=True):
@@ -178,7 +189,7 @@ def test_a_kinked_loss_is_a_quadratic_within_its_slack(loss: Any) -> None:
 
 @pytest.mark.parametrize(
     ("target", "loss"),
-    [("count", "huber"), ("number", "squared_hinge"), ("classes", "squared_hinge"), ("binary", "squared")],
+    [("count", "huber"), ("number", "squared_hinge"), ("classes", "squared_hinge"), ("classes", "squared")],
 )
 def test_a_loss_that_is_none_of_its_target_is_refused(target: str, loss: Any) -> None:
     with pytest.raises(ValueError, match=f"The loss '{loss}' does not fit a target of kind '{target}'"):

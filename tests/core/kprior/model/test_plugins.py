@@ -20,7 +20,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 from core.database import Database
-from core.keys import keyring
+from core.keys import api_keys
 from core.settings import Settings
 from core.tables.keys import Scope
 from migrations import runner
@@ -34,7 +34,7 @@ runner.upgrade(database)
 x = np.random.default_rng(0).normal(size=(400, 2))
 rows = [{"id": str(i), "x": row.tolist(), "y": int(row[0] * row[1] > 0)} for i, row in enumerate(x)]
 with database.write() as session:
-    headers = {"Authorization": "Bearer " + keyring.issue(session, "tests", [Scope.ADMIN], None)[1]}
+    headers = {"Authorization": "Bearer " + api_keys.issue(session, "tests", [Scope.ADMIN], None)[1]}
 
 
 async def use():

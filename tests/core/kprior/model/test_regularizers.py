@@ -69,7 +69,7 @@ def test_deltas_can_differ() -> None:
     assert regularizer_of(l2([1.0, 2.0, 0.0, 4.0], False), predictor).delta.tolist() == [1, 2, 0, 4]
 
 
-def test_networks_and_images_have_no_weights_that_are_a_columns_own() -> None:
+def test_penalties_of_columns_are_refused_for_networks_and_images() -> None:
     spec = spec_of("number", 3, {"kind": "mlp", "hidden": [2]})
     image = {**spec_of("number", 3), "input": {"kind": "image", "shape": [1, 1, 3]}}
     for model in (spec, image):

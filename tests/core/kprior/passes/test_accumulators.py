@@ -27,8 +27,8 @@ from core.kprior.passes.row_count import Count
 from core.kprior.passes.row_losses import RowLosses
 from core.kprior.passes.sampled_hessian import SampledHessian
 from core.kprior.passes.second_order import CurvatureSum, SurrogateSum
-from core.quality.comparison import PairedEvaluation
 from core.quality.evaluation import Evaluation
+from core.quality.version_comparison import PairedEvaluation
 from tests.core.kprior.problems import FAMILIES, LINEAR, QUADRATIC, examples_of, l2, rows, spec_of
 
 CPU = torch.device("cpu")
@@ -77,7 +77,7 @@ def assert_same(one: Tensors, other: Tensors, exact: bool) -> None:
 
 @pytest.mark.parametrize("number", range(17))
 @pytest.mark.parametrize("kind", FAMILIES)
-def test_strangers_who_know_bytes_alone_add_up_the_same_bits(kind: str, number: int) -> None:
+def test_shards_encoded_as_bytes_give_the_same_bits(kind: str, number: int) -> None:
     total, data = accumulators(kind)[number], examples_of(kind, 60, 3)
     config, merged = pack(*config_of(total)), total.empty()
     for shard in shards(data):

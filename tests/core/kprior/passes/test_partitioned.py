@@ -15,7 +15,7 @@ from core.kprior import Examples, MemoryPolicy, Result, Select, State, Training,
 from core.kprior import curvature as curvature_room
 from core.kprior.curvature import BACKENDS
 from core.kprior.data.codec import pack, unpack
-from core.kprior.model.encoders import TableEncoder
+from core.kprior.model.input_encoders import TableEncoder
 from core.kprior.model.predictor import Predictor
 from core.kprior.objective import terms
 from core.kprior.passes.accumulator import A, Accumulator, Combined, accumulator_of, add_chunks, config_of
@@ -77,7 +77,7 @@ def run_all(spec: dict[str, Any], data: ShardedExamples, **options: Any) -> list
 @given(st.lists(st.integers(1, 79), min_size=1, max_size=6, unique=True), st.integers(0, 100))
 @pytest.mark.parametrize("architecture", [LINEAR, QUADRATIC, MLP], ids=["linear", "quadratic", "mlp"])
 @pytest.mark.parametrize("kind", FAMILIES)
-def test_strangers_give_the_bits_that_one_alone_gives(
+def test_several_processes_compute_the_same_bits_as_one(
     kind: str, architecture: dict[str, Any], ends: list[int], seed: int
 ) -> None:
     shards = split(examples_of(kind, 80, 3), ends)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from importlib import import_module
 
@@ -14,9 +16,10 @@ from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import regularizer_of
 from core.kprior.objective.objective import Objective
 from core.kprior.objective.terms import Term
+from core.kprior.solvers.fused_adam import FusedAdam
 from core.kprior.solvers.lbfgs import lbfgs
+from core.kprior.solvers.learning_rate import Schedule
 from core.kprior.solvers.newton import newton
-from core.kprior.solvers.schedule import Schedule
 from core.kprior.training.training import Execution
 from tests.core.kprior.problems import (
     FAMILIES,
@@ -61,7 +64,7 @@ def test_lbfgs_and_newton_agree(kind: str, penalize_bias: bool) -> None:
     ("penalize_bias", "why"),
     [(True, "With a penalty this small, more steps are needed"), (False, "Some weights have no penalty")],
 )
-def test_who_gives_up_does_not_blame_a_penalty_that_holds(
+def test_the_error_does_not_blame_a_sufficient_penalty(
     monkeypatch: pytest.MonkeyPatch, penalize_bias: bool, why: str
 ) -> None:
     monkeypatch.setattr(import_module("core.kprior.solvers.newton"), "MAX_STEPS", 1)
@@ -123,7 +126,7 @@ def test_diverging_network_that_is_stopped_by_its_watcher_gives_no_broken_weight
 
 
 @pytest.mark.parametrize("architecture", [{"kind": "linear"}, MLP], ids=["linear", "mlp"])
-def test_progress_is_told_and_can_stop_the_work(architecture: dict[str, object]) -> None:
+def test_progress_is_reported_and_can_stop_the_work(architecture: dict[str, object]) -> None:
     data = examples_of("binary", 80, 3)
     told: list[tuple[float, str]] = []
     training = Training(max_epochs=5)
@@ -149,7 +152,7 @@ def test_progress_is_told_and_can_stop_the_work(architecture: dict[str, object])
         train(spec_of("binary", 3, architecture), [data], training=training, execution=Execution(progress=cancel))
 
 
-def test_progress_of_lbfgs_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lbfgs_reports_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(curvature, "MAX_FULL_SIZE", 0)
     told: list[float] = []
     data = examples_of("count", 300, 6)
@@ -205,3 +208,34 @@ def test_nothing_to_train_on_is_refused() -> None:
         train(spec_of("binary", 3), [])
     with pytest.raises(ValueError, match="no examples"):
         train(spec_of("binary", 3), [rows(examples_of("binary", 5, 3), 0, 0)])
+
+
+def test_fused_adam_takes_the_steps_of_torch() -> None:
+    generator, weights = torch.Generator().manual_seed(0), []
+    gradients = torch.randn(20, 50, generator=generator)
+    for ours in (True, False):
+        w = torch.ones(50, requires_grad=True)
+        optimizer = FusedAdam(w, 0.01, (0.9, 0.99)) if ours else torch.optim.Adam([w], 0.01, (0.9, 0.99), fused=True)
+        for gradient in gradients:
+            w.grad = gradient.clone()
+            optimizer.step()
+        weights.append(w.detach())
+    assert torch.equal(*weights)
+
+
+def test_training_a_network_does_not_load_the_compiler() -> None:
+    """Loading it takes a second in every process that trains its first network."""
+    code = """
+import sys, torch
+from core.kprior import Examples, train
+from core.kprior.training.training import Predecessor
+x = torch.randn(60, 2)
+data = [Examples(torch.arange(60), x, (x[:, :1] > 0).double())]
+spec = {"input": {"kind": "vector", "dim": 2}, "target": {"kind": "binary"}}
+spec |= {"architecture": {"kind": "mlp", "hidden": [3]}, "regularizer": {"kind": "l2", "delta": 1.0}}
+state = train(spec, data).state
+train(spec, data, predecessor=Predecessor(state, warm=True))
+assert "torch._dynamo" not in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

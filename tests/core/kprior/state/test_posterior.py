@@ -20,7 +20,7 @@ from torch import nn
 from core.inference.loaded_model import LoadedModel
 from core.kprior import AddData, ChangeRegularizer, Examples, RemoveData, State, adapt, certify, draw_from, train
 from core.kprior.curvature import Blocks
-from core.kprior.model.posterior import Z_SCORE, Uncertainty, assess_classes, assess_logits
+from core.kprior.model.uncertainty import Z_SCORE, Uncertainty, assess_classes, assess_logits
 from core.kprior.solvers import Training
 from core.kprior.state.posterior import LatePosterior, NoPosterior, laplace, sampling_bias
 from tests.core.kprior.oracles import deltas_of, derivatives, design_matrix, walk
@@ -91,7 +91,7 @@ def test_outputs_vary_as_the_inverse_of_the_curvature(
     assert np.allclose(found, truth, rtol=1e-3, atol=1e-5 * np.abs(truth).max())
 
 
-def test_numbers_are_as_sure_as_bayesian_ridge_says() -> None:
+def test_uncertainty_of_numbers_equals_bayesian_ridge() -> None:
     data, unseen = examples_of("number", 200, 3, 1), examples_of("number", 30, 3, 2)
     exact = BayesianRidge(fit_intercept=False, max_iter=1000, tol=1e-10)
     exact.fit(design_matrix(data.x, LINEAR), data.y[:, 0].numpy())
@@ -121,7 +121,7 @@ def test_of_few_rows_the_interval_of_a_number_is_that_of_least_squares(n: int, s
     assert np.allclose(found.std[:, 0], std, rtol=1e-3)
 
 
-def test_a_number_says_nothing_where_its_noise_is_not_known() -> None:
+def test_no_interval_is_given_for_numbers_of_unknown_noise() -> None:
     data = examples_of("number", 200, 2, 1)
     spec = spec_of("number", 2, LINEAR, l2(1e-3))
     few = train(spec, [rows(data, 0, 3)]).state  # type: ignore[arg-type]
@@ -199,7 +199,7 @@ def test_two_classes_are_as_sure_as_yes_or_no(seed: int, far: float) -> None:
         assert np.allclose(ours[:, [1]], theirs, rtol=1e-3, atol=1e-12)
 
 
-def test_where_a_class_is_all_but_certain_its_interval_is_still_its_own() -> None:
+def test_intervals_of_almost_certain_classes_are_exact() -> None:
     """Against the slope of the log-odds in many digits, and the mean over a Gaussian by other code."""
     f = np.array([[0.0, -24.0, -25.0], [900.0, 0.0, -1.0], [0.0, -40.0, 0.0], [1.0, 2.0, 3.0]])
     A = np.random.default_rng(0).standard_normal((4, 3, 3))
@@ -223,7 +223,7 @@ def test_a_probability_varies_as_its_log_odds_make_it(f: float, spread: float) -
     assert assess_logits(np.array([[f]]), np.array([[spread]])).std.item() == pytest.approx(truth, rel=0.01)
 
 
-def test_a_wide_model_is_about_as_sure_as_its_whole_curvature_says() -> None:
+def test_uncertainty_of_a_wide_model_is_close_to_that_of_its_full_curvature() -> None:
     data, unseen = examples_of("binary", 6_000, 4, 8), examples_of("binary", 100, 4, 9).x
     state = train(spec_of("binary", 4, WIDE, l2(1.0, penalize_bias=True)), data.chunks(2_000)).state  # type: ignore[arg-type]
     phi, new = state.predictor.features(data.x), state.predictor.features(unseen)
@@ -244,7 +244,7 @@ def test_an_estimate_is_worth_as_many_rows_as_count_alike() -> None:
         sampling_bias(blocks, 3.0, 10)
 
 
-def test_where_weights_moved_far_without_a_pass_nobody_says_how_sure_they_are() -> None:
+def test_uncertainty_is_unavailable_after_a_long_move_without_a_pass() -> None:
     """Those that a model is wrong about go, and it becomes sure: its curvature is not that of its anchor any more."""
     data = examples_of("binary", 300, 2, 1)
     spec = spec_of("binary", 2, LINEAR, l2(1.0))
@@ -304,7 +304,7 @@ def test_a_network_is_as_sure_as_a_linear_model_on_what_its_last_layer_reads(kin
         assert np.allclose(found.std, truth, rtol=0.01, atol=1e-3)
 
 
-def test_where_nobody_can_say_there_is_a_sentence() -> None:
+def test_unavailable_uncertainty_has_an_explanation() -> None:
     data = examples_of("binary", 60, 3, 1)
     mlp = spec_of("binary", 3, {"kind": "mlp", "hidden": [3000]})
     network = train(mlp, [data], training=Training(max_epochs=1)).state  # type: ignore[arg-type]

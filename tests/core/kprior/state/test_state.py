@@ -11,7 +11,7 @@ from safetensors.torch import load, save
 
 from core.kprior import AddData, Examples, MemoryPolicy, State, StateError, Training, adapt, train
 from core.kprior.curvature import BACKENDS
-from core.kprior.data.drawing import draw_from
+from core.kprior.data.random_samples import draw_from
 from core.kprior.state import align, read_envelope
 from tests.core.kprior.problems import FAMILIES, LINEAR, QUADRATIC, TENTH, examples_of, l2, spec_of, target_of
 

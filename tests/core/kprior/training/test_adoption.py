@@ -61,7 +61,7 @@ def test_the_bound_covers_the_truth_and_a_later_change_is_within_it(kind: str, o
     assert float((second.state.w - truth).norm()) <= second.certificate.bound + 1e-9
 
 
-def test_a_wide_model_is_refined_from_where_it_was_brought() -> None:
+def test_an_imported_wide_model_is_refined_from_its_weights() -> None:
     spec = {**SPEC, "input": {"kind": "vector", "dim": 400}, "target": TARGETS["classes"]}
     data = rows("classes", 500, dim=400)
     trained = train(spec, [data])
@@ -73,7 +73,7 @@ def test_a_wide_model_is_refined_from_where_it_was_brought() -> None:
     assert apart <= measured.certificate.bound + trained.certificate.bound
 
 
-def test_a_state_of_imported_weights_is_one_like_any_other() -> None:
+def test_a_state_of_imported_weights_is_stored_and_read_again() -> None:
     spec = {**SPEC, "architecture": {"kind": "mlp", "hidden": [4]}}
     w = torch.linspace(-1, 1, 21)
     found = adopt(spec, w, [rows("binary", 50)], 50)
@@ -82,7 +82,7 @@ def test_a_state_of_imported_weights_is_one_like_any_other() -> None:
     assert found.certificate is None
 
 
-def test_a_tables_units_are_those_that_come_with_the_weights() -> None:
+def test_an_imported_table_model_keeps_its_units() -> None:
     columns = [{"name": "a", "type": "number"}, {"name": "b", "type": "number"}]
     spec = {**SPEC, "input": {"kind": "table", "columns": columns}}
     data = rows("binary", 50)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from core.kprior import ChangeModel, Examples, RemoveData, State, Training, adapt, train
-from core.kprior.data.drawing import draw_from
+from core.kprior.data.random_samples import draw_from
 from tests.core.kprior.problems import rows, spec_of
 
 MLP = {"kind": "mlp", "hidden": [50]}
@@ -33,7 +33,7 @@ def test_a_network_learns_targets_of_any_size(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["prices", "visits"])
-def test_a_linear_model_becomes_a_network_that_knows_the_size_of_targets(name: str) -> None:
+def test_a_network_made_from_a_linear_model_predicts_on_the_scale_of_the_targets(name: str) -> None:
     kind, y = TARGETS[name]
     data = Examples(torch.arange(1500), X, y.double())
     linear, kept = train(spec_of(kind, 3), [rows(data, 0, 1200)]), rows(data, 100, 1200)

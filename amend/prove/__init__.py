@@ -1,0 +1,1 @@
+"""``amend prove``: two services with the same history, except for the content of erased examples, are compared."""

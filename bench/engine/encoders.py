@@ -1,0 +1,234 @@
+"""Models with a frozen encoder: a text head with 20 classes, the import of a pipeline, predictions from raw texts.
+
+The first table measures the engine alone, the second one a running service, in wall-clock seconds.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+
+from bench.engine.anchored import TOLERANCE, weights
+from bench.engine.clock import timed
+from bench.engine.data import Rows, spec_of
+from bench.engine.refits import Refitter, distance, first_tolerance, relative_bound
+from bench.engine.tables import Report, Row, Target, largest
+from bench.engine.texts import FEATURES, Texts, encoded_rows, fit_encoder, read_texts
+from core.kprior import AddData, ChangeTarget, Examples, Measurement, RemoveData, Result, Task, adapt, refine, train
+
+DELTA, REMOVED, REPEATS = 1.0, 100, 3
+OPTIMUM_TOLERANCE = 3e-4
+IMPORT_ROWS, QUICK_ROWS = 100_000, 2_000
+PREDICTED_TEXTS = 256
+COLUMNS = {
+    "change": "change|",
+    "rows": "rows|,d",
+    "classes": "classes|d",
+    "passes": "passes|d",
+    "bound": "bound|.4f",
+    "distance": "distance|.1e",
+    "cpu": "adapt +\ncertificate\nCPU s|.3f",
+    "retrain": "Amend's\nretrain\nCPU s|.2f",
+    "warm": "warm refit\nCPU s|.2f",
+    "warm_ratio": "times\nfaster|.1f",
+    "cold": "cold fit\nCPU s|.2f",
+    "cold_ratio": "times\nfaster|.1f",
+}
+SERVICE_COLUMNS = {
+    "step": "through a running service|",
+    "rows": "rows|,d",
+    "ours": "Amend, s|.3f",
+    "alternative": "compared with|",
+    "theirs": "s|.3f",
+    "ratio": "ratio|.2f",
+}
+
+
+def run(data: Path | None, quick: bool) -> Iterator[Report]:
+    """Both tables."""
+    given = read_texts(data, QUICK_ROWS if quick else None)
+    yield heads(encoded_rows(given), given.source, quick)
+    yield service(given, quick)
+
+
+def heads(rows: Rows, source: str, quick: bool) -> Report:
+    """Rows removed and a class added, with 20 classes and with 6."""
+    title = f"Text head, {FEATURES} features of {source}, delta {DELTA:g}; bounds and distances are relative"
+    report = Report("encoders", title, COLUMNS)
+    few = Rows(rows.x[rows.y < 6][:2_700], rows.y[rows.y < 6][:2_700], 6)
+    for part in (rows, few):
+        report.rows += [compare(part, "100 rows removed", removal), compare(part, "a class added", new_class)]
+    if not quick:
+        removed, added, _, small = report.rows
+        report.targets = [
+            Target("relative bound", largest(report.rows, "bound"), TOLERANCE),
+            Target("20 classes, 100 rows removed, CPU s", removed["cpu"], 0.3),
+            Target("20 classes, a class added, CPU s", added["cpu"], 1.0),
+            Target("6 classes, a class added, CPU s", small["cpu"], 0.5),
+        ]
+    return report
+
+
+def removal(rows: Rows) -> tuple[Result, list[Task], Rows, np.ndarray]:
+    """The trained head, the change, the rows afterwards, and the old weights for a refit."""
+    base = train(spec_of(FEATURES, rows.classes, DELTA, True), rows)
+    return base, [RemoveData(list(rows[:REMOVED]))], rows[REMOVED:], weights(base.state)
+
+
+def new_class(rows: Rows) -> tuple[Result, list[Task], Rows, np.ndarray]:
+    """As `removal`: the rows of the last class come."""
+    K = rows.classes
+    old, new = (Rows(rows.x[m], rows.y[m], K) for m in (rows.y < K - 1, rows.y == K - 1))
+    base = train(spec_of(FEATURES, K - 1, DELTA, True), Rows(old.x, old.y, K - 1))
+    added = Examples(torch.arange(len(new)) + len(old), *new._tensors(slice(None)))
+    change = ChangeTarget(spec_of(FEATURES, K, DELTA, True)["target"], tuple(float(k) for k in range(K - 1)))
+    start = np.zeros((K, FEATURES + 1))
+    start[:-1] = weights(base.state)
+    after = Rows(np.vstack([old.x, new.x]), np.concatenate([old.y, new.y]), K)
+    return base, [AddData([added]), change], after, start
+
+
+def compare(rows: Rows, change: str, make: Callable[[Rows], tuple[Result, list[Task], Rows, np.ndarray]]) -> Row:
+    """One change, with a retrain and with scikit-learn's refits that are as precise."""
+    base, tasks, after, start = make(rows)
+    times: list[float] = []
+    for _ in range(REPEATS):
+        with timed() as spent:
+            adapted = adapt(base.state, base.memory, tasks)
+            found: Measurement = refine(adapted.state, adapted.memory, after, tolerance=TOLERANCE)
+        times.append(spent.cpu)
+    cpu = statistics.median(times)
+    with timed() as spent:
+        train(spec_of(FEATURES, after.classes, DELTA, True), after)
+    exact = weights(refine(found.state, found.memory, after, tolerance=OPTIMUM_TOLERANCE).state)
+    row: Row = {
+        "change": change,
+        "rows": len(after),
+        "classes": after.classes,
+        "passes": (adapted.cost + found.cost).data_passes,
+        "bound": found.certificate.relative,
+        "distance": distance(weights(found.state), exact),
+        "cpu": cpu,
+        "retrain": spent.cpu,
+    }
+    tolerance = first_tolerance(after, DELTA, float(np.linalg.norm(exact)), TOLERANCE)
+    for key, first in (("warm", start), ("cold", None)):
+        refit = Refitter(after, DELTA, True).matched(
+            first, TOLERANCE, lambda w: relative_bound(after, DELTA, w), tolerance
+        )
+        row |= {key: refit.cpu, f"{key}_ratio": refit.cpu / cpu, f"{key}_bound": refit.precision}
+    return row
+
+
+def service(given: Texts, quick: bool) -> Report:
+    """The import of a pipeline, and predictions from raw texts."""
+    from amend import Client
+    from bench.turnaround import embedded
+
+    report = Report("encoders-service", "A pipeline and a text encoder in the service", SERVICE_COLUMNS)
+    with (
+        TemporaryDirectory() as folder,
+        embedded(Path(folder)) as stack,
+        Client(stack.url, stack.admin_key) as client,
+    ):
+        report.rows = [
+            import_pipeline(client, QUICK_ROWS if quick else IMPORT_ROWS),
+            predict_texts(client, given),
+        ]
+    if not quick:
+        imported, predicted = report.rows
+        report.targets = [
+            Target("import of a pipeline / its fit", imported["ratio"], 3),
+            Target("predictions / the encoder alone", predicted["ratio"], 1.3),
+        ]
+    return report
+
+
+def import_pipeline(client: Any, count: int) -> Row:
+    """A pipeline of imputer, scaler, one-hot encoder and logistic regression, until its version serves."""
+    import pandas as pd
+    from sklearn.compose import ColumnTransformer
+    from sklearn.impute import SimpleImputer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
+    random = np.random.default_rng(0)
+    numbers = pd.DataFrame(random.normal(size=(count, 8)), columns=[f"n{i}" for i in range(8)])
+    frame = numbers.mask(random.random(numbers.shape) < 0.05)
+    frame["plan"] = random.choice(["free", "basic", "pro"], count)
+    frame["country"] = random.choice([f"c{i}" for i in range(20)], count)
+    f = numbers @ random.normal(size=8) + (frame["plan"] == "free")
+    y = (random.random(count) < 1 / (1 + np.exp(-f))).astype(int)
+    columns = ColumnTransformer(
+        [
+            ("numbers", make_pipeline(SimpleImputer(), StandardScaler()), list(numbers)),
+            ("categories", OneHotEncoder(handle_unknown="ignore"), ["plan", "country"]),
+        ]
+    )
+    pipeline = make_pipeline(columns, LogisticRegression(max_iter=1_000))
+    start = time.perf_counter()
+    pipeline.fit(frame, y)
+    theirs = time.perf_counter() - start
+    rows = frame.assign(y=y)
+    client.wait(client.import_model("first", pipeline, rows.head(1_000), target="y"))  # the worker has loaded torch now
+    start = time.perf_counter()
+    client.wait(client.import_model("pipeline", pipeline, rows, target="y"))
+    ours = time.perf_counter() - start
+    return {"step": "import of a pipeline", "rows": count, "ours": ours} | {
+        "alternative": "its own fit",
+        "theirs": theirs,
+        "ratio": ours / theirs,
+    }
+
+
+def predict_texts(client: Any, given: Texts) -> Row:
+    """Predictions for raw texts by an ONNX encoder and a head, and the encoder alone in this process."""
+    import onnxruntime
+    from skl2onnx import to_onnx
+    from skl2onnx.common.data_types import StringTensorType
+
+    encoder = fit_encoder(given.texts)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        content = to_onnx(encoder, initial_types=[("text", StringTensorType([None]))]).SerializeToString()
+    digest = client.upload_encoder(content).digest
+    client.create_model(
+        "texts",
+        {"kind": "text"},
+        {"kind": "classes", "values": [f"c{k}" for k in range(int(given.y.max()) + 1)]},
+        architecture={"kind": "linear", "encoder": {"kind": "onnx", "digest": digest}},
+        policy={"holdout": 0},
+    )
+    some = list(zip(given.texts[:QUICK_ROWS], given.y[:QUICK_ROWS], strict=True))
+    client.add_examples("texts", [{"id": f"t{i}", "x": text, "y": f"c{y}"} for i, (text, y) in enumerate(some)])
+    client.wait(client.adapt("texts"))
+    batch = given.texts[:PREDICTED_TEXTS]
+    session = onnxruntime.InferenceSession(content)
+    name = session.get_inputs()[0].name
+    alone = middle(lambda: session.run(None, {name: np.array(batch, dtype=object)}))
+    ours = middle(lambda: client.predict("texts", batch))
+    return {"step": "predictions for texts", "rows": len(batch), "ours": ours} | {
+        "alternative": "the encoder alone (onnxruntime)",
+        "theirs": alone,
+        "ratio": ours / alone,
+    }
+
+
+def middle(call: Callable[[], object], times: int = 7) -> float:
+    """Median wall-clock seconds of a call, after one that is not counted."""
+    call()
+    seconds = []
+    for _ in range(times):
+        start = time.perf_counter()
+        call()
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds)

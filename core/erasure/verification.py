@@ -1,0 +1,116 @@
+"""Verification of receipts and requests: the database contains exactly what the register says about them."""
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.database import utc_text
+from core.erasure import receipts
+from core.register import files, journal_files, verification
+from core.register.log import all_records
+from core.register.signing import is_signature, pae
+from core.register.verification import Flaw
+from core.tables.erasures import PENDING, RESTRICTIONS, Erasure, ErasureState, Identifier, Receipt
+from core.tables.register import Leaf, RecordKind, SigningKey
+from core.versions.store import Store
+
+BEGINNINGS = (RecordKind.FILED, RecordKind.RESTRICTED)
+"""Kinds of the first record of a request."""
+ENDS = {
+    ErasureState.REFUSED: RecordKind.REFUSED,
+    ErasureState.WITHDRAWN: RecordKind.WITHDRAWN,
+    ErasureState.COMPLETED: RecordKind.COMPLETED,
+    ErasureState.LIFTED: RecordKind.LIFTED,
+}
+"""The record that belongs to each state in which a request has ended."""
+
+
+def verify(session: Session, store: Store) -> list[Flaw]:
+    """All flaws of the register, of receipts and of requests; empty if everything is complete and unaltered."""
+    records = all_records(session)
+    found = [*verification.find_flaws(session, store), *check_receipts(session, store, records)]
+    found += check_requests(session, records)
+    return found
+
+
+def find_strays(session: Session, store: Store) -> list[str]:
+    """The names of files of the register and the journal that Amend did not write. They have no effect."""
+    _, strays = journal_files.find_unknown(session, store)
+    return sorted([*files.find_strays(session, store), *strays])
+
+
+def check_receipts(session: Session, store: Store, records: dict[int, dict[str, Any]]) -> Iterator[Flaw]:
+    """Check that each leaf `completed` has its receipt, with a valid signature and an unaltered file."""
+    rows = {receipt.leaf: receipt for receipt in session.scalars(select(Receipt).order_by(Receipt.number))}
+    keys = {key.key_id: key.public_key for key in session.scalars(select(SigningKey))}
+    for index, record in records.items():
+        if record["kind"] == RecordKind.COMPLETED and index not in rows:
+            yield Flaw("missing: the register contains its leaf", index, record["receipt"])
+    for index, receipt in rows.items():
+        leaf, number = session.get(Leaf, index), receipt.number
+        record = records.get(index, {})
+        expired = leaf is not None and leaf.record is None
+        sha256 = hashlib.sha256(receipt.payload).hexdigest()
+        signed = pae(receipts.PAYLOAD_TYPE, receipt.payload)
+        if receipt.key_id not in keys or not is_signature(signed, receipt.signature, keys[receipt.key_id]):
+            yield Flaw("altered: its signature is invalid", index, number)
+        if not expired and (record.get("statement"), record.get("receipt")) != (sha256, number):
+            yield Flaw("invented or altered: the register does not contain it", index, number)
+        if sha256 != receipt.sha256 or (not expired and record.get("erasure") != receipt.erasure_id):
+            yield Flaw("altered: the database has another hash or erasure for it", index, number)
+        content = files.read_file(store, receipts.name_of(number))
+        if content != receipts.file_content(receipt) and (content is not None or (leaf and leaf.filed)):
+            yield Flaw("missing or altered: its file in the store is not that of the database", index, number)
+
+
+def check_requests(session: Session, records: dict[int, dict[str, Any]]) -> Iterator[Flaw]:
+    """Check the requests against what the register recorded about them, as far as records have not expired."""
+    history: dict[str, list[tuple[int, dict[str, Any]]]] = {}
+    for index, record in records.items():
+        if "erasure" in record:
+            history.setdefault(record["erasure"], []).append((index, record))
+    rows = {erasure.id: erasure for erasure in session.scalars(select(Erasure))}
+    for id, entries in history.items():
+        if id not in rows and entries[0][1]["kind"] in BEGINNINGS:
+            yield Flaw(f"missing: the request {id} was filed", entries[0][0])
+    known = set(session.scalars(select(Leaf.erasure_id).distinct()))
+    for erasure in rows.values():
+        if erasure.id not in known:
+            yield Flaw(f"invented: the register does not contain the request {erasure.id}")
+        elif erasure.id in history:
+            yield from check_request(erasure, history[erasure.id])
+            yield from check_identifiers(session, erasure, history[erasure.id])
+
+
+def check_identifiers(session: Session, erasure: Erasure, entries: list[tuple[int, dict[str, Any]]]) -> Iterator[Flaw]:
+    """Check that an open request searches for the identifiers that were filed, and for no others."""
+    if erasure.state not in PENDING:  # records of ended requests expire one by one
+        return
+    filings = [record for _, record in entries if record["kind"] == RecordKind.FILED]
+    filed = {token for record in filings for token in (record["subject_token"], *record.get("alias_tokens", []))}
+    if filed != set(session.scalars(select(Identifier.token).where(Identifier.erasure_id == erasure.id))):
+        yield Flaw(f"altered: the request {erasure.id} has other identifiers of the person", entries[0][0])
+
+
+def check_request(erasure: Erasure, entries: list[tuple[int, dict[str, Any]]]) -> Iterator[Flaw]:
+    """Check one request against its records."""
+    last = {record["kind"]: (index, record) for index, record in entries}
+    begun = RecordKind.RESTRICTED if erasure.state in RESTRICTIONS else RecordKind.FILED
+    index, filed = last.get(begun, (None, None))
+    if filed is not None:
+        due = last[RecordKind.EXTENDED] if RecordKind.EXTENDED in last else last[begun]
+        newer = max((due, last[begun]), key=lambda entry: entry[0])[1]
+        if (filed["subject_token"], filed["received_at"]) != (erasure.token, utc_text(erasure.received_at)):
+            yield Flaw(f"altered: the request {erasure.id} has another person or date of receipt", index)
+        if newer["due_at"] != utc_text(erasure.due_at):
+            yield Flaw(f"altered: the request {erasure.id} has another due date", index)
+    for state, kind in ENDS.items():
+        if (erasure.state is state) != (kind in last) and filed is not None:
+            yield Flaw(f"altered: the request {erasure.id} is {erasure.state}, unlike in the register", index)
+    if RecordKind.REFUSED in last and last[RecordKind.REFUSED][1]["reason"] != erasure.refusal:
+        yield Flaw(f"altered: the request {erasure.id} has another reason for its refusal", last[RecordKind.REFUSED][0])
+    if RecordKind.COMPLETED in last and last[RecordKind.COMPLETED][1]["receipt"] != erasure.receipt:
+        yield Flaw(f"altered: the request {erasure.id} has another receipt", last[RecordKind.COMPLETED][0])

@@ -1,0 +1,98 @@
+"""Verification of the stored register: its leaves, tree, signed head and files agree with each other.
+
+Whoever holds an older signed head can also check that today's register extends it (`check_older_head`). Only that
+reveals a register that was truncated or rebuilt together with its files.
+"""
+
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from core.register import files, merkle, signed_tree
+from core.register.record_retention import cutoff
+from core.register.records import commit, stored_entry
+from core.register.signing import is_signed
+from core.tables.register import Leaf, Node, SigningKey
+from core.versions.store import Store
+
+
+@dataclass(frozen=True)
+class Flaw:
+    """Something that contradicts the register."""
+
+    problem: str
+    leaf: int | None = None
+    receipt: int | None = None
+
+
+def find_flaws(session: Session, store: Store) -> Iterator[Flaw]:
+    """The flaws of the register in the database, and of its files compared with it."""
+    leaves = session.scalars(select(Leaf).order_by(Leaf.index)).all()
+    yield from check_leaves(session, leaves)
+    yield from check_tree(session, leaves)
+    strays = set(files.find_strays(session, store))
+    yield from check_files(leaves, store, strays)
+
+
+def check_leaves(session: Session, leaves: Sequence[Leaf]) -> Iterator[Flaw]:
+    """Check that no leaf is missing, and that records match their commitments and were not deleted early."""
+    present = {leaf.index for leaf in leaves}
+    expected = max(signed_tree.size_of(session), max(present, default=-1) + 1)
+    yield from (Flaw("missing: the database has no such leaf", i) for i in range(expected) if i not in present)
+    expired_before = cutoff(session.info["settings"])
+    for leaf in leaves:
+        if leaf.record is not None and commit(leaf.salt or b"", leaf.record) != leaf.commitment:
+            yield Flaw("altered: its record does not match its commitment", leaf.index)
+        if leaf.record is None and (expired_before is None or leaf.created_at >= expired_before):
+            yield Flaw("altered: its record was deleted before the end of the retention period", leaf.index)
+
+
+def check_tree(session: Session, leaves: Sequence[Leaf]) -> Iterator[Flaw]:
+    """Check the stored hashes and the signed head against the leaves."""
+    known: dict[tuple[int, int], bytes] = {}
+    for index, leaf in enumerate(leaves):
+        grown = merkle.grow(index, merkle.hash_leaf(leaf.commitment), lambda level, i: known[level, i])
+        known.update({(level, i): value for level, i, value in grown})
+    stored = {(node.level, node.index): node.hash for node in session.scalars(select(Node))}
+    if stored != known:
+        yield Flaw("altered: the stored hashes are not those of the leaves")
+    head = signed_tree.newest_head(session)
+    if head is None:
+        if leaves:
+            yield Flaw("missing: the register has leaves, but no signed head")
+        return
+    key = session.get(SigningKey, head["key_id"])
+    if key is None or key.until is not None or not is_signed(head, key.public_key):
+        yield Flaw("altered: the newest head is not signed with the current key")
+    if head["size"] != len(leaves) or merkle.find_root(len(leaves), lambda *at: known[at]).hex() != head["root"]:
+        yield Flaw("altered: the newest signed head is not that of the leaves")
+
+
+def check_files(leaves: Sequence[Leaf], store: Store, strays: Set[str]) -> Iterator[Flaw]:
+    """Check the files of the leaves, and that the store has no others, except stray ones."""
+    names = files.list_files(store)
+    for leaf in leaves:
+        content: dict[str, Any] | None = files.read_leaf(store, leaf.index) if names.pop(leaf.index, None) else None
+        if content is None and leaf.filed:
+            yield Flaw("missing: its file is no longer in the store", leaf.index)
+        elif content is not None and content != stored_entry(leaf) and (leaf.filed or not is_outdated(content, leaf)):
+            yield Flaw("altered: its file in the store differs from the database", leaf.index)
+    for index, name in names.items():
+        if name not in strays:
+            yield Flaw("missing in the database: it is only in the store", index)
+
+
+def is_outdated(content: dict[str, Any], leaf: Leaf) -> bool:
+    """Whether a file is yet to be written anew without its record, which has expired."""
+    return leaf.record is None and content.get("commitment") == leaf.commitment.hex()
+
+
+def check_older_head(session: Session, size: int, root: str) -> Iterator[Flaw]:
+    """Check that the register extends an older head that somebody else kept."""
+    if size > (current := signed_tree.size_of(session)):
+        yield Flaw(f"truncated: an older head has {size} leaves, the register only {current}")
+    elif merkle.find_root(size, signed_tree.SubtreeReader(session)).hex() != root:
+        yield Flaw(f"rewritten: the first {size} leaves are not those of the older head")

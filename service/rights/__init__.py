@@ -1,0 +1,1 @@
+"""What a person can ask for besides erasure: access, correction and restriction of processing."""
