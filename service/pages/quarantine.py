@@ -1,4 +1,4 @@
-"""The banner of a model's page about rejected versions whose examples are in quarantine."""
+"""The promotion gate on the pages: how a version compares with older ones, and which batches are in quarantine."""
 
 from __future__ import annotations
 
@@ -7,18 +7,27 @@ from dataclasses import dataclass
 from sqlalchemy.orm import Session
 
 from core.ledger.quarantine import quarantined_versions
-from core.tables.documents import GateComparison
+from core.tables.documents import GateComparison, GateDocument
 from core.tables.models import Model
-from core.tables.versions import Version
+from core.tables.versions import Version, VersionState
 from core.tracking.formats import figure, percent, show_metric
 
 CLEAR_SIGMAS = 2.0
 """A difference below this many standard errors is described as chance."""
 
+REASONS = {
+    "first_version": "this is the first version",
+    "too_few_rows": "there were too few holdout examples from before the batch",
+    "schema_changed": "the versions have no metric in common, because the target or the loss changed",
+    "version_purged": "the version to compare with, or the result, was deleted by an erasure",
+    "not_judged": "the version is older than the promotion gate",
+}
+"""Why a version was not judged."""
+
 
 @dataclass(frozen=True)
 class ComparisonLine:
-    """One comparison of a rejected version with an older one."""
+    """One comparison of a version with an older one."""
 
     where: str
     """Which holdout examples were compared."""
@@ -52,9 +61,13 @@ def read_batches(session: Session, model: Model) -> list[QuarantinedBatch]:
 
 
 def describe_batch(version: Version, examples: int) -> QuarantinedBatch:
-    gate = version.gate
-    if gate is None:
+    if version.gate is None:
         return QuarantinedBatch(version.number, examples, "", [])
+    return QuarantinedBatch(version.number, examples, version.gate["metric"], list_comparisons(version.gate))
+
+
+def list_comparisons(gate: GateDocument) -> list[ComparisonLine]:
+    """The comparisons that were possible."""
     confirmed = gate.get("confirmed")
     differs = confirmed is not None and confirmed["version"] != gate["version"]
     compared: list[tuple[str, GateComparison | None]] = [
@@ -65,12 +78,26 @@ def describe_batch(version: Version, examples: int) -> QuarantinedBatch:
     for segment in gate.get("segments", [])[:1]:
         where = f"from before the batch with {segment['column']} = {segment['value']} (the worst segment)"
         compared.insert(1, (where, segment))
-    lines = [
+    return [
         describe_comparison(where, comparison)
         for where, comparison in compared
         if comparison is not None and comparison["champion"] is not None
     ]
-    return QuarantinedBatch(version.number, examples, gate["metric"], lines)
+
+
+def describe_verdict(version: Version, gate: GateDocument) -> str:
+    """What the gate found, in a sentence or two."""
+    limits = "by more than the policy allows"
+    if gate["passed"]:
+        return f"Passed: the version is not worse than the older ones {limits}."
+    if gate["passed"] is None:
+        return f"Not judged: {REASONS.get(gate.get('reason', ''), 'there was nothing to compare')}."
+    if version.state is VersionState.REJECTED:
+        return f"Failed: the version is worse {limits}. It was rejected."
+    return (
+        f"Failed: the version is worse {limits}. It was not rejected, because removals, corrections and requested"
+        " changes are never delayed, or because the policy asks for a warning only."
+    )
 
 
 def describe_comparison(where: str, comparison: GateComparison) -> ComparisonLine:

@@ -1,4 +1,4 @@
-"""The page of a version: its metrics with baselines and standard errors, and charts of its predictions."""
+"""The page of a version: the result of the promotion gate, metrics with baselines and standard errors, charts."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from core.versions.privacy_rounding import ERROR_SUFFIX, HEAVIEST, ROWS
 from core.versions.queries import MAX_NUMBER, find_version
 from service.context import ContextDep
 from service.pages.page_route import PageRoute
+from service.pages.quarantine import ComparisonLine, describe_verdict, list_comparisons
 from service.pages.rendering import render
 from service.pages.sign_in import VisitorDep
 
@@ -62,6 +63,10 @@ class VersionPage:
     """Decision threshold that the metrics were computed with, for binary targets and labels."""
     labels: list[LabelLine]
     """One for each label of a target that has several."""
+    verdict: str
+    """What the promotion gate found."""
+    comparisons: list[ComparisonLine]
+    """Those of the promotion gate."""
 
 
 def list_labels(version: Version, target: Target) -> list[LabelLine]:
@@ -101,5 +106,7 @@ def show_version(
         charts,
         (version.evaluation or {}).get("threshold"),
         list_labels(version, spec["target"]),
+        describe_verdict(version, version.gate) if version.gate else "",
+        list_comparisons(version.gate) if version.gate else [],
     )
     return HTMLResponse(render("version.html", visitor, page=page))

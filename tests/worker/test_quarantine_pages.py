@@ -42,6 +42,13 @@ def test_a_rejected_batch_is_explained_and_accepted(chromium: Browser, deploymen
         assert page.locator("#versions tr", has_text="rejected").count() == 1
         assert page.locator("#history svg.chart").count() == 0  # a rejected version was never in service
         keep(page, "page-quarantine.png", tmp_path)
+        page.goto(f"{deployment.url}/models/{name}/versions/2")
+        gate_card = page.locator("#gate").inner_text()
+        assert "It was rejected." in gate_card
+        assert f"worse by {gate['difference']:.3f} ± {gate['difference_se']:.3f}" in gate_card
+        page.goto(f"{deployment.url}/models/{name}/versions/1")
+        assert "Not judged: this is the first version." in page.locator("#gate").inner_text()
+        page.goto(f"{deployment.url}/models/{name}")
         accept = page.get_by_role("button", name="Accept 1\u202f000 examples")
         assert not accept.is_visible()  # only after a first click
         banner.get_by_text("Accept…").click()
