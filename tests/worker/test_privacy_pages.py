@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
@@ -246,6 +247,12 @@ def erase_somebody(me: Officer, model: str) -> str:
     page.get_by_role("link", name="Receipt no.").click()
     page.get_by_role("heading", name="Receipt of erasure no.").wait_for()
     page.go_back()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Download the evidence").click()
+    with ZipFile(download.value.path()) as bundle:
+        assert "receipt.json" in bundle.namelist()
+    page.reload()
+    assert "evidence exported by" in page.locator("#history").inner_text()
     return id
 
 

@@ -12,8 +12,8 @@ from core.erasure.letters import LetterKind
 from core.errors import AmendError, NotFound
 from core.tables.keys import Scope
 from service.context import Context, ContextDep
+from service.erasures import bundles, letters, notices
 from service.erasures import endpoints as erasures
-from service.erasures import letters, notices
 from service.erasures.schemas import GivenReason
 from service.http.auth import Caller
 from service.http.problems import STATUS
@@ -21,7 +21,7 @@ from service.http.request_audit import AuditorDep
 from service.http.unit_of_work import UnitOfWork
 from service.pages.page_route import POLICY, PageRoute
 from service.pages.privacy.failures import advise
-from service.pages.privacy.officers import ApproverDep, ApproversForm, OfficerDep
+from service.pages.privacy.officers import ApproverDep, ApproversForm, OfficerDep, OfficersForm
 from service.pages.privacy.parsing import explain, parse
 from service.pages.privacy.views import needs_second_person, view_all
 from service.pages.rendering import render
@@ -60,6 +60,14 @@ def render_request(context: Context, visitor: Visitor, id: str, done: str = "", 
         [view] = view_all(session, [listings.find_request(session, id)])
     own = needs_second_person(context) and view.filer == visitor.caller.key_id
     return render("privacy/request.html", visitor, request=view, done=done, problem=problem, own=own, advise=advise)
+
+
+@router.post("/{id}/bundle")
+def download_bundle(
+    id: str, visitor: OfficerDep, _form: OfficersForm, context: ContextDep, auditor: AuditorDep
+) -> Response:
+    """Download the evidence about an erasure. A button, not a link: the register records each download."""
+    return bundles.download_bundle(id, visitor.caller, context, auditor)
 
 
 @router.post("/{id}/{action}")
