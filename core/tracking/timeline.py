@@ -27,7 +27,8 @@ def fill(gateway: Gateway, experiment: str, version: Version, lineage: Lineage) 
     if lineage.serves(version):
         adapted = holdout_metrics(version.metrics) | baseline_metrics(version.metrics)
         adapted |= cost_metrics(version, lineage) | distance_metrics(version)
-        adapted |= unseen_metrics(version, lineage, "champion") | unseen_metrics(version, lineage, "baseline")
+    # also of a rejected version: the champion predicted its examples, and the frozen version's run has them as well
+    adapted |= unseen_metrics(version, lineage, "champion") | unseen_metrics(version, lineage, "baseline")
     lines = {
         "adapted": metrics_at(version, adapted) + disagreement_metrics(lineage, version),
         "retrained": metrics_at(version, retrained_metrics(version, lineage)),
@@ -77,7 +78,12 @@ def baseline_metrics(metrics: Mapping[str, float]) -> dict[str, object]:
 
 
 def unseen_metrics(version: Version, lineage: Lineage, contestant: str) -> dict[str, object]:
-    """Rounded test-then-train metrics of the examples that the version learnt, predicted before it learnt them."""
+    """Rounded test-then-train metrics of the new examples of the version's job, predicted before it learnt them.
+
+    A job that makes a second version, because the first one was rejected, has them at the first one.
+    """
+    if any(older.job_id == version.job_id for older in lineage.versions if older.number < version.number):
+        return {}
     ours = [w for w in lineage.windows if w.job_id is not None and w.job_id == version.job_id]
     if sum(window.rows for window in ours) < MIN_ROUNDED_ROWS:
         return {}

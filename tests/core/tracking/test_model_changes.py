@@ -93,6 +93,23 @@ def test_a_worse_retrain_is_reported_and_is_not_on_the_timeline(
     }
 
 
+def test_examples_of_a_rejected_version_count_for_the_champion_and_the_frozen_version(
+    new_tracked: NewTrackedModel, server: str, client: MlflowClient
+) -> None:
+    tracked = new_tracked()
+    tracked.add(*cloud(400))
+    tracked.adapt()
+    x, y = cloud(200, seed=1)
+    tracked.add(x, ~y)
+    assert tracked.adapt().state == "rejected"
+    tracked.publish(server)
+    shown = Shown(client, tracked.name)
+    champion, frozen = (shown.points(line, "Test-then-train/accuracy") for line in ("adapted", "frozen"))
+    assert champion == frozen  # so far, the champion is the first version
+    assert champion[2] < 0.2
+    assert list(shown.points("adapted", "accuracy/holdout")) == [1]
+
+
 def test_a_model_of_the_same_name_starts_afresh(
     new_tracked: NewTrackedModel, server: str, client: MlflowClient
 ) -> None:
