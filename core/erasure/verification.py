@@ -11,8 +11,9 @@ from core.database import utc_text
 from core.erasure import receipts
 from core.register import files, journal_files, verification
 from core.register.log import all_records
+from core.register.record_retention import cutoff
 from core.register.signing import is_signature, pae
-from core.register.verification import Flaw
+from core.register.verification import Flaw, is_past
 from core.tables.erasures import PENDING, RESTRICTIONS, Erasure, ErasureState, Identifier, Receipt
 from core.tables.register import Leaf, RecordKind, SigningKey
 from core.versions.store import Store
@@ -46,6 +47,7 @@ def check_receipts(session: Session, store: Store, records: dict[int, dict[str, 
     """Check that each leaf `completed` has its receipt, with a valid signature and an unaltered file."""
     rows = {receipt.leaf: receipt for receipt in session.scalars(select(Receipt).order_by(Receipt.number))}
     keys = {key.key_id: key.public_key for key in session.scalars(select(SigningKey))}
+    expired_before = cutoff(session.info["settings"])
     for index, record in records.items():
         if record["kind"] == RecordKind.COMPLETED and index not in rows:
             yield Flaw("missing: the register contains its leaf", index, record["receipt"])
@@ -53,6 +55,8 @@ def check_receipts(session: Session, store: Store, records: dict[int, dict[str, 
         leaf, number = session.get(Leaf, index), receipt.number
         record = records.get(index, {})
         expired = leaf is not None and leaf.record is None
+        if expired and expired_before is not None and not is_past(completed_at(receipt), expired_before):
+            yield Flaw("altered: its record was deleted before the end of the retention period", index, number)
         sha256 = hashlib.sha256(receipt.payload).hexdigest()
         signed = pae(receipts.PAYLOAD_TYPE, receipt.payload)
         if receipt.key_id not in keys or not is_signature(signed, receipt.signature, keys[receipt.key_id]):
@@ -64,6 +68,14 @@ def check_receipts(session: Session, store: Store, records: dict[int, dict[str, 
         content = files.read_file(store, receipts.name_of(number))
         if content != receipts.file_content(receipt) and (content is not None or (leaf and leaf.filed)):
             yield Flaw("missing or altered: its file in the store is not that of the database", index, number)
+
+
+def completed_at(receipt: Receipt) -> str:
+    """When the erasure of a receipt was completed, as its statement says; empty if the statement was altered."""
+    try:
+        return str(receipts.read_statement(receipt)["predicate"]["completed_at"])
+    except (KeyError, TypeError, ValueError):
+        return ""
 
 
 def check_requests(session: Session, records: dict[int, dict[str, Any]]) -> Iterator[Flaw]:

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from core.errors import NotFound, Unavailable
 from core.register import merkle
 from core.register.records import PendingLeaf, canonical
-from core.register.signing import Head, Signer, is_signed, signer_of
+from core.register.signing import Head, Signer, is_named, is_signed, signer_of
 from core.tables.bookkeeping import Metadata
 from core.tables.register import Leaf, Node, SigningKey
 
@@ -54,7 +54,7 @@ def append(session: Session, leaves: Sequence[PendingLeaf], first: int, signer: 
     be signed with the next one.
     """
     nodes = SubtreeReader(session)
-    check_head(session, first, nodes)
+    check_head(session, first, nodes, signer)
     added: list[dict[str, Any]] = []
     for index, leaf in enumerate(leaves, first):
         grown = merkle.grow(index, merkle.hash_leaf(leaf.commitment), nodes)
@@ -84,8 +84,12 @@ def store_head(session: Session, head: Head) -> None:
     session.flush()
 
 
-def check_head(session: Session, size: int, nodes: merkle.Nodes) -> None:
-    """Raise Unavailable unless the stored leaves are those of the last signed head."""
+def check_head(session: Session, size: int, nodes: merkle.Nodes, signer: Signer) -> None:
+    """Raise Unavailable unless the stored leaves are those of the last signed head.
+
+    The database is not trusted with the signer's own public key: whoever can write to it could store another one under
+    the same id, and have leaves signed that were forged.
+    """
     head = newest_head(session)
     last = session.scalar(select(sa.func.max(Leaf.index)))
     if (0 if last is None else last + 1) != size:
@@ -93,7 +97,10 @@ def check_head(session: Session, size: int, nodes: merkle.Nodes) -> None:
     if head is None:
         return
     key = session.get(SigningKey, head["key_id"])
-    if key is None or not is_signed(head, key.public_key):
+    known = key is not None and is_named(key.key_id, key.public_key)
+    if key is not None and key.key_id == signer.key_id:
+        known = key.public_key == signer.public_pem
+    if key is None or not known or not is_signed(head, key.public_key):
         raise damaged("The signature of its last head is invalid.")
     if merkle.find_root(size, nodes).hex() != head["root"]:
         raise damaged("Its leaves are not those of its last signed head.")

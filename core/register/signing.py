@@ -73,6 +73,15 @@ def head_bytes(size: int, root: str, time: str) -> bytes:
     return f"amend-register-head-v1\n{size}\n{root}\n{time}\n".encode()
 
 
+def is_named(key_id: str, public_pem: str) -> bool:
+    """Whether a public key has this id: otherwise, somebody exchanged one of the two."""
+    try:
+        key = load_pem_public_key(public_pem.encode())
+    except ValueError:
+        return False
+    return isinstance(key, Ed25519PublicKey) and key_id_of(key) == key_id
+
+
 def is_signed(head: Mapping[str, Any], public_pem: str) -> bool:
     """Whether a head was signed with a key."""
     try:
@@ -86,7 +95,8 @@ def is_signature(data: bytes, signature: str, public_pem: str) -> bool:
     """Whether data was signed with a key."""
     try:
         key = load_pem_public_key(public_pem.encode())
-        assert isinstance(key, Ed25519PublicKey)
+        if not isinstance(key, Ed25519PublicKey):
+            return False
         key.verify(base64.b64decode(signature, validate=True), data)
     except (InvalidSignature, ValueError):
         return False

@@ -48,9 +48,8 @@ def rotate(session: Session, signer: Signer, head: Head | None) -> Head | None:
     used_before = find_key(session, signer.key_id) is not None
     if used_before or not (lost or (previous is not None and previous.key_id == old.key_id)):
         raise Unavailable("signing_key_changed", describe_mismatch(signer.key_id, old.key_id, used_before))
-    made = new_record(
-        session, RecordKind.KEY_ROTATED, SYSTEM, key_id=signer.key_id, public_key=signer.public_pem, lost=lost
-    )
+    named = {"key_id": signer.key_id, "public_key": signer.public_pem, "replaces": old.key_id}
+    made = new_record(session, RecordKind.KEY_ROTATED, SYSTEM, **named, lost=lost)
     first = head["size"] if head else 0
     rotated = signed_tree.append(session, [PendingLeaf(made)], first, previous or signer)
     replace(session, signer.key_id, signer.public_pem, first, rotated if previous else None)

@@ -4,19 +4,25 @@ Whoever holds an older signed head can also check that today's register extends 
 reveals a register that was truncated or rebuilt together with its files.
 """
 
+import json
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from core.database import utc_text
 from core.register import files, merkle, signed_tree
 from core.register.record_retention import cutoff
 from core.register.records import commit, stored_entry
-from core.register.signing import is_signed
-from core.tables.register import Leaf, Node, SigningKey
+from core.register.signing import LOST, is_named, is_signed, previous_signer_of, signer_of
+from core.tables.register import Leaf, Node, RecordKind, SigningKey
 from core.versions.store import Store
+
+CLOCK_DIFFERENCE = timedelta(hours=1)
+"""How far the clocks of processes may differ."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,7 @@ def find_flaws(session: Session, store: Store) -> Iterator[Flaw]:
     leaves = session.scalars(select(Leaf).order_by(Leaf.index)).all()
     yield from check_leaves(session, leaves)
     yield from check_tree(session, leaves)
+    yield from check_keys(session, leaves)
     strays = set(files.find_strays(session, store))
     yield from check_files(leaves, store, strays)
 
@@ -42,12 +49,20 @@ def check_leaves(session: Session, leaves: Sequence[Leaf]) -> Iterator[Flaw]:
     present = {leaf.index for leaf in leaves}
     expected = max(signed_tree.size_of(session), max(present, default=-1) + 1)
     yield from (Flaw("missing: the database has no such leaf", i) for i in range(expected) if i not in present)
-    expired_before = cutoff(session.info["settings"])
+    expired_before, latest = cutoff(session.info["settings"]), ""
     for leaf in leaves:
         if leaf.record is not None and commit(leaf.salt or b"", leaf.record) != leaf.commitment:
             yield Flaw("altered: its record does not match its commitment", leaf.index)
-        if leaf.record is None and (expired_before is None or leaf.created_at >= expired_before):
+        # no commitment covers the time in the database, but the records of earlier leaves show how old it can be
+        latest = max(latest, str(read_record(leaf).get("at", "")))
+        young = expired_before is None or leaf.created_at >= expired_before or not is_past(latest, expired_before)
+        if leaf.record is None and young:
             yield Flaw("altered: its record was deleted before the end of the retention period", leaf.index)
+
+
+def is_past(time: str, expired_before: datetime) -> bool:
+    """Whether something that happened at a time, or after it, may have expired."""
+    return not time or time < utc_text(expired_before + CLOCK_DIFFERENCE)
 
 
 def check_tree(session: Session, leaves: Sequence[Leaf]) -> Iterator[Flaw]:
@@ -67,8 +82,57 @@ def check_tree(session: Session, leaves: Sequence[Leaf]) -> Iterator[Flaw]:
     key = session.get(SigningKey, head["key_id"])
     if key is None or key.until is not None or not is_signed(head, key.public_key):
         yield Flaw("altered: the newest head is not signed with the current key")
+    elif not is_configured(session, key):
+        yield Flaw("altered: the newest head is signed with another key than the configured one")
     if head["size"] != len(leaves) or merkle.find_root(len(leaves), lambda *at: known[at]).hex() != head["root"]:
         yield Flaw("altered: the newest signed head is not that of the leaves")
+
+
+def is_configured(session: Session, key: SigningKey) -> bool:
+    """Whether the settings have the key that the database names as the current one, or replace it.
+
+    Whoever can write to the database could otherwise rebuild the register with a key of their own.
+    """
+    settings = session.info["settings"]
+    signers = [signer_of(settings), previous_signer_of(settings)]
+    if key.public_key in [signer.public_pem for signer in signers if signer is not None]:
+        return True
+    return settings.signing_key_previous_file == LOST and is_named(key.key_id, key.public_key)
+
+
+def check_keys(session: Session, leaves: Sequence[Leaf]) -> Iterator[Flaw]:
+    """Check that the register announced each key but the first, and that the earlier keys are the announced ones."""
+    keys = session.scalars(select(SigningKey)).all()
+    found = {leaf.index: leaf for leaf in leaves}
+    announced = dict[str, str]()
+    for key in keys:
+        if not is_named(key.key_id, key.public_key):
+            yield Flaw(f"altered: the public key {key.key_id} is another one")
+        if key.until is None:
+            continue
+        record = read_record(found.get(key.until))
+        # registers of earlier releases do not name the replaced key
+        if record.get("kind") != RecordKind.KEY_ROTATED or record.get("replaces", key.key_id) != key.key_id:
+            yield Flaw(f"altered: no leaf replaces the key {key.key_id}", key.until)
+        elif key.head is not None and not is_signed(key.head, key.public_key):
+            yield Flaw(f"altered: the head that announces the successor of the key {key.key_id}", key.until)
+        announced[str(record.get("key_id"))] = str(record.get("public_key"))
+    known = {key.key_id: key.public_key for key in keys}
+    for leaf in leaves:
+        record = read_record(leaf)
+        if record.get("kind") == RecordKind.KEY_ROTATED and known.get(str(record.get("key_id"))) != record.get("public_key"):
+            yield Flaw(f"missing or altered: the key {record.get('key_id')}, which the register announced", leaf.index)
+    if len(keys) > 1 and any(key.until is None and key.key_id not in announced for key in keys):
+        yield Flaw("altered: the register did not announce the current key")
+
+
+def read_record(leaf: Leaf | None) -> dict[str, Any]:
+    """The record of a leaf; empty if it has expired or is not JSON."""
+    try:
+        found = json.loads(leaf.record) if leaf is not None and leaf.record is not None else {}
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def check_files(leaves: Sequence[Leaf], store: Store, strays: Set[str]) -> Iterator[Flaw]:

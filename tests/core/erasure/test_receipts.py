@@ -25,7 +25,7 @@ from core.errors import Unavailable
 from core.register import files, log, merkle, signed_tree
 from core.register.lag import require_current
 from core.register.record_retention import expire_records
-from core.register.records import PendingLeaf, canonical, commit
+from core.register.records import PendingLeaf, canonical, commit, stored_entry
 from core.register.signing import Head, Signer, create_key, is_signature, pae, read_signer, signer_of
 from core.register.verification import Flaw, check_older_head
 from core.settings import Settings
@@ -195,6 +195,56 @@ def rebuild_without_key(session: Session, store: Store) -> None:
     rebuild(session, store, read_signer(path))
 
 
+def rebuild_and_exchange_key(session: Session, store: Store) -> None:
+    """The same; the database names the other key as that of the register."""
+    session.execute(delete(SigningKey))
+    rebuild_without_key(session, store)
+    signer = read_signer(Path(store.root).parent / "forged.pem")
+    session.add(SigningKey(key_id=signer.key_id, public_key=signer.public_pem))
+    resign_receipts(session, store, signer)
+
+
+def rebuild_and_exchange_key_under_its_id(session: Session, store: Store) -> None:
+    """The same; the database has the other key under the id of the genuine one."""
+    key = session.scalars(select(SigningKey)).one()
+    rebuild_without_key(session, store)
+    signer = read_signer(Path(store.root).parent / "forged.pem")
+    key.public_key = signer.public_pem
+    head = signed_tree.newest_head(session)
+    assert head is not None
+    signed_tree.store_head(session, {**head, "key_id": key.key_id})
+
+
+def resign_receipts(session: Session, store: Store, signer: Signer) -> None:
+    for receipt in session.scalars(select(Receipt)):
+        receipt.key_id, receipt.signature = signer.key_id, signer.sign(pae(receipts.PAYLOAD_TYPE, receipt.payload))
+        store.write(receipts.name_of(receipt.number), json.dumps(receipts.file_content(receipt)).encode())
+
+
+def invent_earlier_key(session: Session, store: Store) -> None:
+    """A key that no leaf replaced, so that receipts could be signed with it."""
+    path = Path(store.root).parent / "forged.pem"
+    path.write_text(create_key())
+    signer = read_signer(path)
+    session.add(SigningKey(key_id=signer.key_id, public_key=signer.public_pem, until=1))
+    resign_receipts(session, store, signer)
+
+
+def delete_record_and_backdate_it(session: Session, store: Store) -> None:
+    """Delete the record of a leaf in the middle, as if it had expired."""
+    last = session.scalars(select(Leaf).order_by(Leaf.index.desc()).limit(1)).one()
+    last.record, last.salt, last.created_at = None, None, last.created_at - timedelta(days=4000)
+    store.write(files.name_of(last.index), json.dumps(stored_entry(last)).encode())
+
+
+def delete_first_records_and_backdate_them(session: Session, store: Store) -> None:
+    """Delete the records up to the first receipt's, as if they had expired."""
+    first = session.scalars(select(Receipt.leaf).order_by(Receipt.number).limit(1)).one()
+    for leaf in session.scalars(select(Leaf).where(Leaf.index <= first)):
+        leaf.record, leaf.salt, leaf.created_at = None, None, leaf.created_at - timedelta(days=4000)
+        store.write(files.name_of(leaf.index), json.dumps(stored_entry(leaf)).encode())
+
+
 def rebuild(session: Session, store: Store, signer: Signer) -> None:
     """Make the register anew with false dates and without the completed requests, as if they had never been there."""
     kept = [json.loads(leaf.record or "{}") for leaf in session.scalars(select(Leaf).order_by(Leaf.index))]
@@ -228,7 +278,12 @@ FORGERIES: dict[str, Callable[[Session, Store], None]] = {
     "alter the record of an action": alter_record,
     "alter a record and its commitment": alter_record_and_commitment,
     "delete a record": delete_record,
+    "delete a record and backdate its leaf": delete_record_and_backdate_it,
+    "delete the first records and backdate their leaves": delete_first_records_and_backdate_them,
     "rebuild the register with another key": rebuild_without_key,
+    "rebuild the register, and exchange the public key": rebuild_and_exchange_key,
+    "rebuild the register, and exchange the public key under its id": rebuild_and_exchange_key_under_its_id,
+    "invent an earlier key": invent_earlier_key,
 }
 
 

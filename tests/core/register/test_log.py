@@ -15,7 +15,7 @@ from core.errors import NotFound, Unavailable
 from core.register import log, merkle, signed_tree
 from core.register.published_keys import public_keys
 from core.register.records import canonical, commit
-from core.register.signing import create_key, is_signed
+from core.register.signing import create_key, is_signed, read_signer
 from core.register.signing_keys import current_key
 from core.settings import Settings
 from core.tables.register import Leaf, Node, RecordKind
@@ -138,6 +138,27 @@ def test_a_head_that_was_not_signed_with_the_key_is_noticed(empty_database: Data
         assert head is not None
         signed_tree.store_head(session, {**head, "time": "2020-01-01T00:00:00Z"})
     with pytest.raises(Unavailable, match="signature of its last head"):
+        write(empty_database, "d")
+
+
+@pytest.mark.parametrize("named", ["its own id", "the genuine id"])
+def test_nothing_is_signed_after_the_public_key_was_exchanged(
+    empty_database: Database, tmp_path: Path, named: str
+) -> None:
+    """Whoever can write to the database forges a leaf, signs the head with another key, and puts that key there."""
+    write(empty_database, "a", "b", "c")
+    (tmp_path / "forged.pem").write_text(create_key())
+    forger = read_signer(tmp_path / "forged.pem")
+    with empty_database.write() as session:
+        key = current_key(session)
+        assert key is not None
+        session.execute(update(Leaf).where(Leaf.index == 2).values(commitment=b"forged"))
+        session.execute(update(Node).where(Node.level == 0, Node.index == 2).values(hash=merkle.hash_leaf(b"forged")))
+        head = forger.sign_head(3, merkle.find_root(3, signed_tree.SubtreeReader(session)))
+        key.public_key = forger.public_pem
+        key.key_id = forger.key_id if named == "its own id" else key.key_id
+        signed_tree.store_head(session, {**head, "key_id": key.key_id})
+    with pytest.raises(Unavailable):
         write(empty_database, "d")
 
 
