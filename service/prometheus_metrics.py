@@ -24,6 +24,7 @@ from core.erasure.queries import count_erasures, measure_open
 from core.jobs.queries import JobCount, count_jobs, count_messages_and_workers
 from core.jobs.queue import QUEUES
 from core.metadata import last_tick
+from core.promotion.failed_versions import failed_in_service
 from core.quality.drift_records import max_psi
 from core.quality.erased_records import round_metrics
 from core.quality.queries import newest_windows
@@ -123,9 +124,13 @@ class DatabaseCollector(Collector):
         psi = gauge("drift_max_psi", "Largest population stability index of a column, rounded.")
         drifting = gauge("drifted_columns", "Number of columns that have drifted since the last full training.")
         shifted = gauge("predictions_drifted", "1 if the champion's predictions have drifted, 0 otherwise.")
-        windows = newest_windows(session)
+        failed = gauge(
+            "gate_failed", "1 if the champion or the last confirmed version failed the promotion gate, 0 otherwise."
+        )
+        windows, worse = newest_windows(session), failed_in_service(session)
         for model in models_in_service(session):
             quarantined.add_metric([model.name], model.quarantined_count)
+            failed.add_metric([model.name], model.id in worse)
             if (drift := model.drift) is not None:
                 drifting.add_metric([model.name], len(drift.drifted["columns"]))
                 shifted.add_metric([model.name], drift.drifted["predictions"])
@@ -157,7 +162,7 @@ class DatabaseCollector(Collector):
             if exact and rounded and exact.relative is not None and rounded.relative is not None:
                 bound.add_metric([model.name], rounded.relative)
                 within.add_metric([model.name], exact.relative <= model.tolerance)
-        quality = (quarantined, unseen, alarm, psi, drifting, shifted)
+        quality = (quarantined, failed, unseen, alarm, psi, drifting, shifted)
         return examples, pending, held, number, age, holdout, bound, within, agreed, *quality
 
     def erasures(self, session: Session) -> Iterable[Metric]:

@@ -20,6 +20,7 @@ from core.kprior.model.spec import Spec
 from core.ledger.quarantine import count_returned
 from core.ledger.spec_history import page_changes, spec_at
 from core.models import catalog
+from core.promotion.failed_versions import failed_in_service
 from core.quality.drift_records import drift_detected_at
 from core.tables.keys import Scope
 from core.tables.ledger import Change
@@ -102,6 +103,8 @@ class ModelPage:
     """Number of quarantined examples about people whose data was erased."""
     drifted: datetime | None
     """When drift was detected; None if nothing has drifted."""
+    failed: int | None
+    """Number of a version in service that failed the promotion gate."""
 
 
 def read_page(context: Context, caller: Caller, name: str, older: Mapping[str, str | None]) -> ModelPage:
@@ -123,6 +126,7 @@ def read_page(context: Context, caller: Caller, name: str, older: Mapping[str, s
         quarantine = read_batches(session, model)
         returned = count_returned(session, model) if model.quarantined_count else 0
         drifted = drift_detected_at(session, model.id)
+        failed = failed_in_service(session, model.id).get(model.id)
         spec = spec_at(session, model.id, model.spec, champion.position) if champion else lineage.spec
         metric = lineage.headline(champion.metrics) if champion else None
         quality = read_quality(session, model, metric, lineage.versions)
@@ -144,6 +148,7 @@ def read_page(context: Context, caller: Caller, name: str, older: Mapping[str, s
         quarantine,
         returned,
         drifted,
+        failed,
     )
 
 

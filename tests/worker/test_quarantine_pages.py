@@ -13,6 +13,7 @@ from tests.service.test_pages import press, visit
 from tests.worker.deployment import Deployment
 from tests.worker.test_gate import World, poisoned, started, subject
 from tests.worker.test_pages import PHONE, keep, sign_in
+from tests.worker.test_webhooks import told
 
 pytestmark = pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
 
@@ -107,3 +108,28 @@ def test_a_model_without_rejected_versions_has_no_banner(deployment: Deployment)
     name, _ = started(deployment, World())
     with visit(deployment) as browser:
         assert "Rejected version" not in browser.get(f"/models/{name}").text
+
+
+def test_corrections_that_make_a_model_worse_are_noticed(deployment: Deployment) -> None:
+    """They are promoted at once, but somebody may have poisoned the model by them."""
+    world = World()
+    with told(deployment, "version.rejected") as (receiver, _):
+        name, good = started(deployment, world)
+        rows = [{"id": f"e{i}", "x": world.x[i].tolist(), "y": int(1 - world.y[i])} for i in good if i % 5 != 0]
+        job = deployment.ended(
+            deployment.request("PUT", f"/v1/models/{name}/examples", json={"examples": rows})["job"]
+        )
+        assert job["message"].endswith("It failed the promotion gate.")
+        event = {"model": name, "version": 2, "rejected": False, "quarantined": 0}
+        deployment.wait_until(lambda: event in receiver.events("version.rejected"))
+    notice, metric = "worse than the promotion gate allows", f'amend_gate_failed{{model="{name}"}} '
+    with visit(deployment) as browser, deployment.client() as client:
+        page = browser.get(f"/models/{name}").text
+        assert notice in page
+        assert page.count("gate failed") == 1
+        shown = browser.get(f"/models/{name}/versions/2").text
+        assert "worse by" in shown[shown.index('id="gate"') :]
+        deployment.wait_until(lambda: f"{metric}1.0" in client.get("/metrics").text)
+        deployment.post(f"/v1/models/{name}/versions/2/promote")  # a person has looked at it
+        assert notice not in browser.get(f"/models/{name}").text
+        deployment.wait_until(lambda: f"{metric}0.0" in client.get("/metrics").text)

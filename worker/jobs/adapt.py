@@ -103,7 +103,8 @@ def settle(
     if accepted or (decision.promoted and is_wanted_deterioration(snapshot, draft)):
         model.confirmed = version.number
     warn_about(session, model, version)
-    return f"{describe_draft(version, draft)}; {decision.reason}."
+    warning = " It failed the promotion gate." if version.gate is not None and version.gate["passed"] is False else ""
+    return f"{describe_draft(version, draft)}; {decision.reason}.{warning}"
 
 
 def is_wanted_deterioration(snapshot: ModelSnapshot, draft: VersionDraft) -> bool:
