@@ -7,7 +7,10 @@ from sqlalchemy.orm import Session
 
 from core.clock import now
 from core.database import Database
+from core.models.policy import GatePolicy
 from core.promotion.decision import Action, PromotionDecision, Requester, request_promotion
+from core.promotion.failed_versions import failed_in_service
+from core.promotion.gate import not_compared
 from core.tables.erasures import Part
 from core.tables.models import Model
 from core.versions.queries import find_version
@@ -97,3 +100,22 @@ def test_accepting_a_version_promotes_and_confirms_it_without_a_hold(database: D
     with database.read() as session:
         row = session.get_one(Model, model.id)
         assert (row.champion, row.confirmed, row.held_at) == (1, 1, None)
+
+
+def test_a_version_that_failed_the_gate_is_named_until_a_person_promotes_it(database: Database) -> None:
+    model = model_with_versions(database, champion=1)
+
+    def fail(session: Session, row: Model) -> None:
+        find_version(session, row, 2).gate = {**not_compared("first_version", GatePolicy()), "passed": False}
+
+    def named() -> int | None:
+        with database.read() as session:
+            assert failed_in_service(session).get(model.id) == failed_in_service(session, model.id).get(model.id)
+            return failed_in_service(session).get(model.id)
+
+    locked(database, model, fail)
+    assert named() is None  # it is not in service
+    locked(database, model, lambda session, row: request_promotion(session, row, find_version(session, row, 2), POLICY))
+    assert named() == 2
+    ask(database, model, 2, PERSON)
+    assert named() is None
