@@ -205,7 +205,8 @@ class Evaluation(Accumulator):
             rows = join_labels(rows)
         confidence = np.nan_to_num(rows.score)  # an input so extreme that the prediction is NaN
         right = rows.y if rows.target == "binary" else rows.truth == rows.predicted
-        place = np.minimum((confidence * BINS).astype(int), BINS - 1)
+        # a ridge classifier predicts means below 0 and above 1: they count in the first and the last bin
+        place = np.clip(confidence * BINS, 0, BINS - 1).astype(int)
         sums = (confidence * rows.weight, right * rows.weight, rows.weight, None)
         return np.stack([np.bincount(place, column, minlength=BINS) for column in sums], 1)
 

@@ -419,3 +419,20 @@ def test_rounded_metrics_do_not_distinguish_holdouts_that_differ_in_one_row(name
     for i in range(len(rows)):
         [rest] = evaluate([state], [rows.take(torch.tensor([j for j in range(len(rows)) if j != i]))], options)
         assert abs(rest.metrics[name] - whole.metrics[name]) <= step / 2 * len(rows) / (len(rows) - 1)
+
+
+def test_means_of_a_ridge_classifier_beyond_0_and_1_are_counted() -> None:
+    """They made the evaluation fail, and with it every job of the model, those of erasures included."""
+    data = problem("binary")
+    spec = {**trained("binary", data).spec, "loss": {"kind": "squared"}}
+    state = train(spec, [data]).state
+    far = Examples(data.key, 3 * data.x, data.y)
+    mean = state.predictor.outputs(state.w, far.x)[:, 0].numpy()
+    assert mean.min() < -0.2
+    assert mean.max() > 1.2
+    [found] = evaluate([state], [far])
+    bins = found.chart_data()["reliability"]
+    assert sum(one["count"] for one in bins) == len(far)
+    place = np.digitize(mean, np.arange(1, BINS) / BINS)
+    right = [abs((mean[place == i] - far.y[:, 0].numpy()[place == i]).sum()) for i in range(BINS)]
+    assert found.metrics["calibration"] == pytest.approx(sum(right) / len(far))
