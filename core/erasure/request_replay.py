@@ -25,7 +25,7 @@ from core.ledger import journal
 from core.register import files, log, signed_tree, signing_keys
 from core.register.journal_files import decode_request
 from core.register.records import ImportedLeaf, StoredEntry
-from core.register.signing import is_signature, pae, signer_of
+from core.register.signing import Signer, is_signature, pae, previous_signer_of, signer_of
 from core.tables.erasures import UNENDED, Erasure, ErasureState, Identifier, Part, Receipt
 from core.tables.models import Model
 from core.tables.register import RecordKind, SigningKey
@@ -330,8 +330,8 @@ def import_leaves(session: Session, missing: list[StoredEntry], imported: Mappin
     if not missing or missing[0]["leaf"] != first:
         return  # another replay was faster
     signer = signer_of(session.info["settings"])
-    if signing_keys.current_key(session) is None:
-        signing_keys.add(session, signer.key_id, signer.public_pem)
+    if signing_keys.current_key(session) is None and (oldest := oldest_signer(session, missing)) is not None:
+        signing_keys.add(session, oldest.key_id, oldest.public_pem)
     signed_tree.append(session, [ImportedLeaf(entry) for entry in missing], first, signer)
     for record in records_of(missing, RecordKind.COMPLETED):
         session.add(imported[record["receipt"]])
@@ -342,12 +342,26 @@ def import_leaves(session: Session, missing: list[StoredEntry], imported: Mappin
     session.flush()
 
 
+def oldest_signer(session: Session, missing: list[StoredEntry]) -> Signer | None:
+    """The first key of a register that the database lacks completely; None if a key replaced it and the settings do not
+    name it."""
+    settings = session.info["settings"]
+    rotations = records_of(missing, RecordKind.KEY_ROTATED)
+    if not rotations:
+        return signer_of(settings)
+    previous = previous_signer_of(settings)
+    announced = {record["key_id"] for record in rotations}
+    return previous if previous is not None and previous.key_id not in announced else None
+
+
 def read_receipt(session: Session, store: Store, record: Mapping[str, Any], missing: list[StoredEntry]) -> Receipt:
     """Read a receipt from the store. Raises Conflict if its file was altered, or signed with an unknown key."""
     number, name = record["receipt"], receipts.name_of(record["receipt"])
     content = files.read_file(store, name) or {}
     signer = signer_of(session.info["settings"])
     known = {signer.key_id: signer.public_pem}
+    if (previous := previous_signer_of(session.info["settings"])) is not None:
+        known[previous.key_id] = previous.public_pem
     known |= {key.key_id: key.public_key for key in session.scalars(select(SigningKey))}
     known |= {made["key_id"]: made["public_key"] for made in records_of(missing, RecordKind.KEY_ROTATED)}
     try:

@@ -5,6 +5,7 @@ import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy.orm import Session
@@ -20,6 +21,8 @@ SYSTEM = "amend"
 """The actor of what Amend does by itself."""
 VERSION = 1
 """Version of the format."""
+EXPIRED = datetime(1970, 1, 1, tzinfo=UTC)
+"""The time of leaves whose record had expired before a restore."""
 
 
 def canonical(record: Mapping[str, Any]) -> str:
@@ -43,6 +46,11 @@ class PendingLeaf:
     record: dict[str, Any]
     salt: bytes = field(default_factory=lambda: secrets.token_bytes(32))
     expired = False
+
+    @property
+    def created_at(self) -> datetime:
+        """When the leaf was made, which determines when its record expires."""
+        return now()
 
     @property
     def commitment(self) -> bytes:
@@ -88,6 +96,11 @@ class ImportedLeaf(PendingLeaf):
         super().__init__(entry["record"] or {}, bytes.fromhex(entry["salt"] or ""))
         self.expired = entry["record"] is None
         self.made = bytes.fromhex(entry["commitment"])
+
+    @property
+    def created_at(self) -> datetime:
+        """The time of the record; of an expired one, only its age is known."""
+        return datetime.fromisoformat(self.record["at"]) if self.record else EXPIRED
 
     @property
     def commitment(self) -> bytes:

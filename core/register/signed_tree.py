@@ -76,6 +76,7 @@ def to_row(index: int, leaf: PendingLeaf) -> Leaf:
         record=None if leaf.expired else canonical(leaf.record),
         erasure_id=leaf.record.get("erasure"),
         filed=False,
+        created_at=leaf.created_at,
     )
 
 

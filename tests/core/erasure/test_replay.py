@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import partial
+from pathlib import Path
 
 import pytest
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
+from core import clock
 from core.database import Database
 from core.erasure import receipts
 from core.erasure.decisions import approve, hold, lift, refuse, withdraw
@@ -22,12 +25,16 @@ from core.errors import Conflict, Unavailable
 from core.ledger.batch import subject_hash
 from core.lifecycle.replay_after_restore import replay
 from core.register import files, signed_tree
+from core.register.record_retention import expire_records
+from core.register.signing import create_key
 from core.tables.bookkeeping import Metadata
 from core.tables.erasures import Erasure, ErasureState, Identifier, Part, Receipt
 from core.tables.journal import JournalEntry, JournalFile
 from core.tables.models import Model
-from core.tables.register import Leaf, Node
+from core.tables.register import Leaf, Node, SigningKey
 from core.versions.store import Store
+from tests.clock import VirtualClock
+from tests.core.conftest import MakeSettings, migrated
 from tests.core.erasure.erasure_helpers import (
     ask,
     change,
@@ -325,3 +332,54 @@ def test_identifiers_that_were_added_after_the_backup_need_a_second_person(
         change(empty_database, id, lambda session, erasure: approve(session, erasure, "other key"))
     reach(empty_database, id, model, COMPLETED)
     assert find_erasure(empty_database, id).state is COMPLETED
+
+
+def lose_everything(database: Database) -> None:
+    """The database is empty again; the store is as it was."""
+    with database.write() as session:
+        for table in (Identifier, JournalEntry, JournalFile, Receipt, Part, Erasure, Leaf, Node, SigningKey):
+            session.execute(delete(table))
+        session.get_one(Metadata, signed_tree.LOCK).value = b""
+
+
+def test_a_register_whose_key_was_replaced_returns_to_an_empty_database(
+    make_settings: MakeSettings, tmp_path: Path
+) -> None:
+    settings = make_settings()
+    for database in migrated(settings):
+        store = store_of(database)
+        erase_nobody(database)
+        receipts.write_files(database, store)
+        (tmp_path / "new.pem").write_text(create_key())
+        keys = {
+            "signing_key_file": str(tmp_path / "new.pem"),
+            "signing_key_previous_file": str(settings.folder / "signing.key"),
+        }
+        rotated = Database(settings.model_copy(update={**keys, "database_url": settings.database_url}))
+        erase_nobody(rotated)
+        receipts.write_files(rotated, store)
+        assert sound(rotated, store)
+        lose_everything(rotated)
+        assert again(rotated, store) == (2, [])
+        receipts.write_files(rotated, store)
+        assert sound(rotated, store)
+        rotated.close()
+
+
+def test_records_that_have_expired_before_a_restore_are_no_flaw(make_settings: MakeSettings) -> None:
+    settings = make_settings(register_retention="30d")
+    for database in migrated(settings):
+        store = store_of(database)
+        erase_nobody(database)
+        receipts.write_files(database, store)
+        with clock.use(VirtualClock(clock.now() + timedelta(days=31))):
+            assert expire_records(database, settings) > 0
+            erase_nobody(database)
+            receipts.write_files(database, store)
+            assert sound(database, store)
+            lose_everything(database)
+            again(database, store)
+            receipts.write_files(database, store)
+            with database.read() as session:
+                problems = [flaw.problem for flaw in verify(session, store)]
+            assert [problem for problem in problems if "before the end of the retention" in problem] == []
