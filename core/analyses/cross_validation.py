@@ -36,8 +36,8 @@ def report_leave_one_out(model: AnalysedModel, request: dict[str, Any]) -> tuple
     if request.get("by", "example") != "example":
         return report_leave_group_out(model, request)
     found = leave_one_out(model.state, model.examples)
-    evaluation = model.score(found.without, found.y)
-    in_sample = model.score(found.outputs, found.y).metrics
+    evaluation = model.score(found.without, found.y, found.sample_weight)
+    in_sample = model.score(found.outputs, found.y, found.sample_weight).metrics
     rows = evaluation.rows
     suspicion, issues = suspect(rows, model.state.predictor.family.mean(found.without))
     order = np.argsort(-suspicion, kind="stable")[: request["top"]]
@@ -78,10 +78,13 @@ def report_leave_group_out(model: AnalysedModel, request: dict[str, Any]) -> tup
         raise Conflict("analysis_refused", message)
     model.progress(0.2, f"Leaving out each {by}")
     found = leave_groups_out(model.state, model.examples, look_up(keys, group), len(names))
-    evaluation, before = model.score(found.without, found.y), model.score(found.outputs, found.y)
+    evaluation, before = (model.score(f, found.y, found.sample_weight) for f in (found.without, found.outputs))
     ours = group[group >= 0]
     count = np.bincount(ours, minlength=len(names))
-    loss, inside = (np.bincount(ours, one.rows.loss, len(names)) / count for one in (evaluation, before))
+    weight = np.bincount(ours, evaluation.rows.weight, len(names))
+    loss, inside = (
+        np.bincount(ours, one.rows.weight * one.rows.loss, len(names)) / weight for one in (evaluation, before)
+    )
     listed = [
         {by: names[k], "examples": int(count[k]), "loss": float(loss[k]), "in_sample_loss": float(inside[k])}
         for k in np.argsort(-loss, kind="stable")[: request["top"]].tolist()
@@ -103,7 +106,8 @@ def suspect(rows: ScoredRows, mean: Tensor) -> tuple[np.ndarray[Any, Any], np.nd
     if rows.means is not None:  # the label that is most surprising
         return np.abs(rows.means - to_matrix(rows.y, len(rows.labels))).max(1), None
     if rows.probability is not None:
-        return 1 - rows.probability, label_issues(rows, mean.double().cpu().numpy())
+        # the means of a ridge classifier can be below 0 or above 1
+        return np.clip(1 - rows.probability, 0, 1), label_issues(rows, mean.double().cpu().numpy())
     residual = rows.score - rows.y if not rows.classifies else np.where(rows.truth == 1, -rows.score, rows.score)
     if rows.classifies:  # scores without probabilities
         return 1 / (1 + np.exp(-np.clip(residual, -500, 500))), None
@@ -116,7 +120,7 @@ def report_cross_validation(model: AnalysedModel, request: dict[str, Any]) -> tu
     refuse_fitted_encoders(model)
     folds = request["folds"]
     found = validate(model, folds, request["by"], [model.state.spec])[0]
-    evaluation = model.score(found.outputs, found.y, state=found.state)
+    evaluation = model.score(found.outputs, found.y, found.sample_weight, found.state)
     result = {
         "metrics": summarize(evaluation.rows, evaluation.metrics),
         "folds": [{"fold": k + 1, **metrics_of(evaluation.rows.take((found.fold == k).numpy()))} for k in range(folds)],
@@ -168,7 +172,7 @@ def report_tuning(model: AnalysedModel, request: dict[str, Any]) -> tuple[dict[s
     weighted = parameter.startswith("class_weight")
     table = []
     for value, one in zip(values, found, strict=True):
-        evaluation = model.score(one.outputs, one.y, state=one.state)
+        evaluation = model.score(one.outputs, one.y, one.sample_weight, one.state)
         rows = evaluation.rows
         per_fold = np.array([value_of(rows.take((one.fold == k).numpy()), "loss") for k in range(folds)])
         entry: dict[str, Any] = {"value": value, **summarize(rows, evaluation.metrics)}

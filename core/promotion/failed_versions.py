@@ -32,4 +32,4 @@ def failed_in_service(session: Session, model_id: int | None = None) -> dict[int
     )
     if model_id is not None:
         query = query.where(Version.model_id == model_id)
-    return {model: number for model, number in session.execute(query)}
+    return {found.model_id: found.number for found in session.execute(query)}

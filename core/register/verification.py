@@ -120,8 +120,9 @@ def check_keys(session: Session, leaves: Sequence[Leaf]) -> Iterator[Flaw]:
     known = {key.key_id: key.public_key for key in keys}
     for leaf in leaves:
         record = read_record(leaf)
-        if record.get("kind") == RecordKind.KEY_ROTATED and known.get(str(record.get("key_id"))) != record.get("public_key"):
-            yield Flaw(f"missing or altered: the key {record.get('key_id')}, which the register announced", leaf.index)
+        id, public_key = str(record.get("key_id")), record.get("public_key")
+        if record.get("kind") == RecordKind.KEY_ROTATED and known.get(id) != public_key:
+            yield Flaw(f"missing or altered: the key {id}, which the register announced", leaf.index)
     if len(keys) > 1 and any(key.until is None and key.key_id not in announced for key in keys):
         yield Flaw("altered: the register did not announce the current key")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from core.analyses.cross_validation import with_value
 from core.analyses.requests import encode_array, encode_batch
 from core.analyses.tuning_values import default_deltas
-from core.errors import Invalid
+from core.errors import Invalid, Malformed
 from core.kprior.model.spec import Spec, frozen_encoder
 from core.ledger.batch import Batch, subject_hash
 from core.ledger.layouts import Layout
@@ -112,14 +113,26 @@ def read_examples(given: list[Any], spec: Spec, context: Context) -> Batch:
     limits = (settings.max_batch, settings.max_body_bytes, settings.secret, settings.caseless_subjects)
     reader = ExampleReader(spec, *limits, unlabelled=False)
     with rename_errors("examples", "add"):
-        return read_json(reader, msgspec.json.encode({"examples": given}))
+        return read_json(reader, encode_again({"examples": given}))
+
+
+def encode_again(given: Any) -> bytes:
+    """Data of a request as JSON, for the readers of other endpoints.
+
+    Raises Malformed for what Python's parser accepts although it is not JSON: NaN, infinity and half of a surrogate
+    pair. These readers reject it as well.
+    """
+    try:
+        return json.dumps(given, allow_nan=False, ensure_ascii=False).encode()
+    except ValueError:
+        raise Malformed("body_malformed", "The body is not valid JSON.") from None
 
 
 def read_inputs(given: list[Any], spec: Spec, context: Context) -> NDArray[Any]:
     """(n, ...) inputs."""
     if len(given) > context.settings.max_batch:
         raise batch_too_large(len(given), context.settings.max_batch, "inputs")
-    inputs, text = inputs_of(spec), msgspec.json.encode(given)
+    inputs, text = inputs_of(spec), encode_again(given)
 
     def decode(x: Any) -> list[Any]:
         found: list[Any] = decode_or_refuse(

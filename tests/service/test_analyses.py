@@ -91,6 +91,20 @@ def test_bad_requests_are_refused(api: httpx.Client, model: str, body: dict[str,
     refused(ask(api, model, **body), 422, code)
 
 
+@pytest.mark.parametrize("value", ["NaN", "-Infinity", '"\\ud800"'])
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"kind": "preview", "add": [{"id": "a", "x": [1, VALUE], "y": 1}]}',
+        '{"kind": "influence", "on": {"inputs": [[1, VALUE]]}}',
+        '{"kind": "labelling", "inputs": [[1, VALUE]]}',
+    ],
+)
+def test_data_that_is_not_json_is_refused(api: httpx.Client, model: str, body: str, value: str) -> None:
+    content = body.replace("VALUE", value).encode()
+    refused(api.post(f"/v1/models/{model}/analyses", content=content), 400, "body_malformed")
+
+
 def test_a_model_without_a_version_cannot_be_analysed(stack: Stack, api: httpx.Client) -> None:
     name = stack.model()
     add(api, name, rows(3))

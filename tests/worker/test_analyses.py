@@ -167,6 +167,55 @@ def test_leave_one_out_finds_wrong_labels(deployment: Deployment, analysed: tupl
     assert first["y"] == y[i]
 
 
+def test_suspicious_labels_of_a_ridge_classifier_are_found(deployment: Deployment) -> None:
+    """Its means are no probabilities: cleanlab, which needs some, made the job fail."""
+    name = deployment.new_model(target={"kind": "binary"}, loss={"kind": "squared"}, policy={"holdout": 0})
+    x, y = problem(200, seed=6)
+    x[0], y[0] = 4 * np.sign(direction_of_class_1(x, y)), 0
+    deployment.add_examples(name, x, y)
+    deployment.adapted(name)
+    rows = analyse(deployment, name, kind="leave_one_out", top=200)["result"]["rows"]
+    assert max(row["mean"] for row in rows) > 1
+    assert all(0 <= row["suspicion"] <= 1 and row["issue"] is None for row in rows)
+    assert rows[0]["id"] == "e0"
+
+
+def direction_of_class_1(x: Numbers, y: Numbers) -> Numbers:
+    """The direction in which class 1 lies."""
+    return np.asarray(x[y == 1].mean(0) - x[y == 0].mean(0))
+
+
+def test_losses_of_weighted_examples_are_weighted(deployment: Deployment) -> None:
+    name = deployment.new_model(policy={"holdout": 0})
+    x, y = problem(120, seed=7)
+    weight = np.where(np.arange(120) % 2, 4.0, 0.5)
+    rows = [
+        {"id": f"e{i}", "x": x[i].tolist(), "y": int(y[i]), "weight": float(weight[i]), "source": f"s{i % 3}"}
+        for i in range(120)
+    ]
+    deployment.post(f"/v1/models/{name}/examples", {"examples": rows})
+    deployment.adapted(name)
+    found = analyse(deployment, name, kind="leave_one_out", by="source")["result"]["rows"]
+    for row in found:
+        ours = np.arange(120) % 3 == int(row["source"][1:])
+        other = LogisticRegression(C=1 / DELTA, tol=1e-10, max_iter=10_000)
+        other.fit(x[~ours].astype(np.float64), y[~ours], sample_weight=weight[~ours])
+        expected = log_loss(y[ours], other.predict_proba(x[ours].astype(np.float64)), sample_weight=weight[ours])
+        assert row["loss"] == pytest.approx(expected, abs=1e-5)
+    trained = LogisticRegression(C=1 / DELTA, tol=1e-10, max_iter=10_000)
+    trained.fit(x.astype(np.float64), y, sample_weight=weight)
+    in_sample = log_loss(y, trained.predict_proba(x.astype(np.float64)), sample_weight=weight)
+    alone = analyse(deployment, name, kind="leave_one_out", top=120)["result"]
+    assert alone["in_sample"]["loss"] == pytest.approx(in_sample, abs=1e-5)
+    losses = {int(row["id"][1:]): row["loss"] for row in alone["rows"]}
+    expected = np.average([losses[i] for i in range(120)], weights=weight)
+    assert alone["metrics"]["loss"] == pytest.approx(expected)
+    tuned = analyse(deployment, name, kind="tuning", values=[DELTA, 100.0], folds=4)["result"]["table"]
+    crossed = analyse(deployment, name, kind="cross_validation", folds=4)["result"]
+    assert tuned[0]["loss"] == pytest.approx(crossed["metrics"]["loss"], rel=1e-3)
+    assert abs(crossed["metrics"]["loss"] - alone["metrics"]["loss"]) < 0.1 * alone["metrics"]["loss"]
+
+
 def test_cross_validation_and_tuning_are_those_of_refits(
     deployment: Deployment, analysed: tuple[str, Numbers, Numbers]
 ) -> None:

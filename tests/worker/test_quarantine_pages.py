@@ -116,9 +116,7 @@ def test_corrections_that_make_a_model_worse_are_noticed(deployment: Deployment)
     with told(deployment, "version.rejected") as (receiver, _):
         name, good = started(deployment, world)
         rows = [{"id": f"e{i}", "x": world.x[i].tolist(), "y": int(1 - world.y[i])} for i in good if i % 5 != 0]
-        job = deployment.ended(
-            deployment.request("PUT", f"/v1/models/{name}/examples", json={"examples": rows})["job"]
-        )
+        job = deployment.ended(deployment.request("PUT", f"/v1/models/{name}/examples", json={"examples": rows})["job"])
         assert job["message"].endswith("It failed the promotion gate.")
         event = {"model": name, "version": 2, "rejected": False, "quarantined": 0}
         deployment.wait_until(lambda: event in receiver.events("version.rejected"))

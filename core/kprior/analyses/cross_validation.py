@@ -69,6 +69,8 @@ class CrossValidation:
     """The model that was cross-validated; its family gives the meaning of the outputs."""
     whole: bool
     """False if only the last layer of a network was fitted in each fold."""
+    sample_weight: Tensor
+    """(N,) weights of the rows, without those of classes."""
 
 
 def fold_by_key(folds: int, seed: int = 0) -> FoldOf:
@@ -149,6 +151,7 @@ class Validator:
         self.key = self.shared.keys()
         self.fold = fold_of(self.key)
         self.y = torch.cat([some.y for some in rows]) if rows else torch.zeros(0, 1)
+        self.sample_weight = torch.cat([torch.zeros(0).double(), *(some.sample_weight for some in rows)])
         sizes = torch.bincount(self.fold, minlength=folds)
         if len(self.fold) == 0 or bool((sizes == 0).any()) or len(sizes) > folds:
             raise ValueError(f"{len(self.key)} examples cannot be split into {folds} folds. Use fewer folds.")
@@ -199,7 +202,8 @@ class Validator:
             )
             distance = max(distance, float(alone.distance[0]))
             self.predict(other, data, {k: alone.w[0]}, outputs)
-        return CrossValidation(self.key, self.y, self.fold, outputs, distance, self.state, head.whole)
+        whole, weight = head.whole, self.sample_weight
+        return CrossValidation(self.key, self.y, self.fold, outputs, distance, self.state, whole, weight)
 
     def solve_quickly(self, head: Head, folds: list[int], outputs: Tensor) -> float | None:
         """Fill in the outputs of some folds in single precision; returns the largest distance to an optimum.

@@ -38,6 +38,8 @@ class HeadRows:
     """(n, K)."""
     weight: Tensor | None
     """(n,), with the weights of the classes; None if all are 1."""
+    sample_weight: Tensor
+    """(n,) of the examples alone, by which metrics are weighted."""
 
     def __len__(self) -> int:
         return len(self.key)
@@ -52,7 +54,7 @@ class HeadRows:
             return self
         some = slice(self.start % stride, None, stride)
         weight = None if self.weight is None else self.weight[some]
-        return HeadRows(self.start, self.key[some], self.phi[some], self.y[some], weight)
+        return HeadRows(self.start, self.key[some], self.phi[some], self.y[some], weight, self.sample_weight[some])
 
     def weigh(self, values: Tensor) -> Tensor:
         """Values (n, ...), multiplied by the weight of each row."""
@@ -127,7 +129,8 @@ class HeadData:
                 if len(some) == 0:
                     continue
                 phi = self.head.features(some.x)
-                rows = HeadRows(start, some.key.cpu(), phi, some.y.to(phi), self.head.weigh(some))
+                given = torch.ones(len(some)).double() if some.weight is None else some.weight.double().cpu()
+                rows = HeadRows(start, some.key.cpu(), phi, some.y.to(phi), self.head.weigh(some), given)
                 start, size = rows.stop, size + phi.numel() * phi.element_size()
                 self._too_large = self._too_large or size > MAX_CACHED_BYTES
                 if self._too_large:

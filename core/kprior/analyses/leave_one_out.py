@@ -50,6 +50,8 @@ class LeaveOneOut:
     passes: int
     whole: bool
     """False if only the last layer of a network was adapted."""
+    sample_weight: Tensor
+    """(N,) weights of the rows, without those of classes."""
 
 
 def leave_one_out(state: State, data: Data, *, check: int = CHECKED_ROWS) -> LeaveOneOut:
@@ -86,10 +88,10 @@ def leave_one_out(state: State, data: Data, *, check: int = CHECKED_ROWS) -> Lea
     head = head_of(state)
     rows = HeadData(head, data)
     inverse = HeadCurvature.of(state, head, rows).inverse(head)
-    parts = [(chunk.key, chunk.y, *outputs_without(inverse, chunk)) for chunk in rows]
+    parts = [(chunk.key, chunk.y, chunk.sample_weight, *outputs_without(inverse, chunk)) for chunk in rows]
     if not parts:
         raise ValueError("There are no examples.")
-    key, y, f, without = (torch.cat(column) for column in zip(*parts, strict=True))
+    key, y, weight, f, without = (torch.cat(column) for column in zip(*parts, strict=True))
     chosen = torch.randperm(len(key), generator=torch.Generator().manual_seed(0))[:check]
     error = 0.0
     if len(chosen):
@@ -100,7 +102,7 @@ def leave_one_out(state: State, data: Data, *, check: int = CHECKED_ROWS) -> Lea
         place = torch.stack([torch.nonzero(both == row)[0, 0] for row in chosen])
         off = centred(head, without[chosen] - f[chosen] - change[place]).mean()
         error = float(off / centred(head, change[place]).mean().clamp(min=1e-300))
-    return LeaveOneOut(key, y, f, without, error, len(chosen), rows.passes, head.whole)
+    return LeaveOneOut(key, y, f, without, error, len(chosen), rows.passes, head.whole, weight)
 
 
 def leave_groups_out(state: State, data: Data, group_of: Callable[[Tensor], Tensor], count: int) -> LeaveOneOut:
@@ -147,11 +149,11 @@ def leave_groups_out(state: State, data: Data, group_of: Callable[[Tensor], Tens
         there = torch.nonzero(ours >= 0)[:, 0]
         phi, W = chunk.phi[there], found.w[ours[there]].view(len(there), head.outputs, -1)
         without = torch.einsum("nd,nkd->nk", phi, W)
-        parts.append((chunk.key[there], chunk.y[there], head.predict(phi), without))
+        parts.append((chunk.key[there], chunk.y[there], chunk.sample_weight[there], head.predict(phi), without))
     if not parts:
         raise ValueError("There are no examples.")
-    key, y, f, without = (torch.cat(column) for column in zip(*parts, strict=True))
-    return LeaveOneOut(key, y, f, without, float(found.distance.max()), len(key), rows.passes, head.whole)
+    key, y, weight, f, without = (torch.cat(column) for column in zip(*parts, strict=True))
+    return LeaveOneOut(key, y, f, without, float(found.distance.max()), len(key), rows.passes, head.whole, weight)
 
 
 def outputs_without(inverse: HeadInverse, rows: HeadRows) -> tuple[Tensor, Tensor]:
