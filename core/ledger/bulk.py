@@ -1,4 +1,4 @@
-"""Fast reads and writes of examples: COPY and binary cursors on PostgreSQL, executemany on SQLite.
+"""Fast reads and writes of examples: COPY and binary cursors on PostgreSQL, long INSERTs on SQLite.
 
 These functions use the drivers directly: SQLAlchemy would take longer than the database itself.
 """
@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from itertools import repeat
 from struct import pack
 from typing import Any, cast
 
@@ -22,6 +21,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 from sqlalchemy.orm import Session
 
 from core.database import is_read_only_error
+from core.ledger import sqlite_insert
 from core.ledger.batch import Batch
 from core.ledger.unseen_categories import without_nulls
 
@@ -47,23 +47,7 @@ def insert(session: Session, model_id: int, first: int, batch: Batch, holdout: N
     driver: Any = connection.connection.driver_connection
     with sqlalchemy_errors(connection):
         if connection.dialect.name == "sqlite":
-            ours = (repeat(model_id, len(batch)), range(first, first + len(batch)), holdout.tolist())
-            fixed = batch.x.dtype != object
-            theirs: list[Sequence[Any]] = [batch.y.tolist(), *([batch.features] if fixed else [])]
-            theirs += [batch.ids.to_pylist(), batch.subjects]
-            if batch.stored_weights is not None:
-                theirs.append(batch.stored_weights)
-            if batch.times is not None:  # as SQLAlchemy writes a time there
-                theirs.append([time and time.isoformat(" ", "microseconds") for time in batch.times.tolist()])
-            if batch.sources is not None:
-                theirs.append(batch.sources)
-            if batch.unseen is not None:
-                theirs.append(batch.unseen)
-            if not fixed:
-                theirs.append(batch.features)
-            rows = zip(*ours, *theirs, strict=True)
-            placeholders = ", ".join("?" * (len(ours) + len(theirs)))
-            driver.executemany(f"INSERT INTO examples ({columns_of(batch)}) VALUES ({placeholders})", rows)
+            sqlite_insert.insert(driver, columns_of(batch), model_id, first, batch, holdout)
         else:
             with driver.cursor() as cursor, cursor.copy(copy_of(batch)) as copy:
                 write_rows(copy.write, lay_out(model_id, batch, holdout), first)
