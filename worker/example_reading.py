@@ -57,6 +57,9 @@ class Reading(PartitionedData):
     def shards(self) -> Sequence[Reading]:
         return [Reading(self.attempt, part, self.progress, self.phrase, self.kept) for part in self.data.shards()]
 
+    def head(self, count: int) -> Examples | None:
+        return self.data.head(count)
+
     def rows(self, key: Tensor) -> Examples:
         return self.data.rows(key)
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
+from operator import itemgetter
 from struct import pack
 from typing import Any, cast
 
@@ -214,20 +215,20 @@ def to_rows(rows: list[Any], dtype: StoredType) -> Rows:
     Without a dtype, x is an array of bytes, and the texts of unseen values are the fifth column. Encodings are an array
     of bytes as well; None for rows that are not encoded yet.
     """
-    position = np.fromiter((row[0] for row in rows), np.int64, len(rows))
-    y = np.fromiter((row[1] for row in rows), np.float64, len(rows))
+    position = np.fromiter(map(itemgetter(0), rows), np.int64, len(rows))
+    y = np.fromiter(map(itemgetter(1), rows), np.float64, len(rows))
     if dtype is None or isinstance(dtype, EncodedBy):
-        x: NDArray[Any] = np.fromiter((row[2] for row in rows), object, len(rows))
+        x: NDArray[Any] = np.fromiter(map(itemgetter(2), rows), object, len(rows))
     elif dtype == "object":
-        x = np.fromiter((row[2] for row in rows), object, len(rows))[:, None]
+        x = np.fromiter(map(itemgetter(2), rows), object, len(rows))[:, None]
     else:
         # a bytearray, because torch warns about read-only arrays
-        x = np.frombuffer(bytearray().join([row[2] for row in rows]), dtype)
+        x = np.frombuffer(bytearray().join(map(itemgetter(2), rows)), dtype)
         x = x.reshape(len(rows), -1) if rows else x.reshape(0, 1)
-    given, weight = [row[3] for row in rows], None
+    given, weight = list(map(itemgetter(3), rows)), None
     if given.count(None) < len(given):
         weight = np.array([1.0 if value is None else value for value in given])
-    unseen = None if dtype is not None else without_nulls([row[4] for row in rows])
+    unseen = None if dtype is not None else without_nulls(list(map(itemgetter(4), rows)))
     if (np.diff(position) < 0).any():
         order = np.argsort(position)
         position, y, x = position[order], y[order], x[order]

@@ -21,7 +21,8 @@ from core.kprior.passes.accumulator import A, Accumulator, Combined
 from core.kprior.passes.partitioned import PartitionedData, accumulate
 from core.ledger.layouts import ConvertedExamples
 
-SIZE = 2**256
+HASH_BYTES = 32
+SIZE = 2 ** (8 * HASH_BYTES)
 EMPTY = "0" * 64
 
 
@@ -35,40 +36,59 @@ def sum_hashes(secret: bytes, examples: Examples) -> int:
     """The sum of the hashes of each example's position, target, input and, unless it is 1, weight."""
     if isinstance(examples, ConvertedExamples):
         return sum_stored(secret, examples)
+    if len(examples) == 0:
+        return 0
     y = examples.y.argmax(1).double() if examples.y.shape[1] > 1 else examples.y[:, 0].double()
     head = np.empty(len(examples), [("position", "<i8"), ("y", "<f8")])
     head["position"], head["y"] = examples.key.numpy(), y.numpy()
-    heads, x = head.tobytes(), np.ascontiguousarray(examples.x.numpy()).tobytes()
-    width, weights = len(x) // max(1, len(examples)), weight_bytes(examples)
-    empty, total = hashlib.blake2b(key=hashlib.sha512(b"dataset:" + secret).digest(), digest_size=32), 0
-    for i in range(len(examples)):
+    x = np.ascontiguousarray(examples.x.numpy()).reshape(len(examples), -1).view(np.uint8)
+    rows = np.concatenate([head.view(np.uint8).reshape(len(examples), -1), x], 1)
+    width, data, weights = rows.shape[1], rows.tobytes(), weight_bytes(examples)
+    empty, hashes = keyed_hash(secret), bytearray()
+    for i, start in enumerate(range(0, len(data), width)):
         one = empty.copy()
-        one.update(heads[16 * i : 16 * i + 16])
-        one.update(x[width * i : width * (i + 1)])
-        one.update(weights[i])
-        total += int.from_bytes(one.digest(), "little")
-    return total
+        one.update(data[start : start + width])
+        if weights is not None and weights[i]:
+            one.update(weights[i])
+        hashes += one.digest()
+    return add_up(hashes)
+
+
+def keyed_hash(secret: bytes) -> Any:
+    """The hash of nothing, which is copied for each example."""
+    return hashlib.blake2b(key=hashlib.sha512(b"dataset:" + secret).digest(), digest_size=HASH_BYTES)
+
+
+def add_up(hashes: bytes | bytearray) -> int:
+    """The sum of hashes, each a little-endian number of HASH_BYTES bytes.
+
+    >>> add_up(bytes(31) + b"\\x01" + b"\\x02" + bytes(31)) == 2**248 + 2
+    True
+    """
+    lanes = np.frombuffer(hashes, "<u4").reshape(-1, HASH_BYTES // 4).sum(0, dtype=np.uint64)
+    return sum(int(total) << 32 * i for i, total in enumerate(lanes))
 
 
 def sum_stored(secret: bytes, examples: ConvertedExamples) -> int:
     """The same for converted rows, hashed as they are stored: a change of columns does not change the digest."""
     assert examples.stored is not None
     assert examples.sizes is not None
-    empty, total = hashlib.blake2b(key=hashlib.sha512(b"dataset:" + secret).digest(), digest_size=32), 0
+    empty, hashes, weights = keyed_hash(secret), bytearray(), weight_bytes(examples)
     rows = zip(examples.key.tolist(), examples.stored.numpy(), examples.sizes.tolist(), strict=True)
-    for (position, stored, size), weight in zip(rows, weight_bytes(examples), strict=True):
+    for i, (position, stored, size) in enumerate(rows):
         one = empty.copy()
         one.update(position.to_bytes(8, "little"))
         one.update(stored[:size].tobytes())
-        one.update(weight)
-        total += int.from_bytes(one.digest(), "little")
-    return total
+        if weights is not None and weights[i]:
+            one.update(weights[i])
+        hashes += one.digest()
+    return add_up(hashes)
 
 
-def weight_bytes(examples: Examples) -> Sequence[bytes]:
-    """The bytes of each example's weight that are hashed; empty if it is 1."""
+def weight_bytes(examples: Examples) -> Sequence[bytes] | None:
+    """The bytes of each example's weight that are hashed, empty if it is 1; None if all are."""
     if examples.weight is None:
-        return [b""] * len(examples)
+        return None
     return [b"" if weight == 1 else struct.pack("<d", weight) for weight in examples.weight.tolist()]
 
 
@@ -110,6 +130,9 @@ class DigestedData(PartitionedData):
             return shards
         total = Digest(self.secret)
         return [DigestedShard(self, total, shard, last=shard is shards[-1]) for shard in shards]
+
+    def head(self, count: int) -> Examples | None:
+        return self.data.head(count)
 
     def rows(self, key: Tensor) -> Examples:
         return self.data.rows(key)

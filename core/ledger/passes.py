@@ -16,7 +16,7 @@ from core.database import Database
 from core.kprior import Data, Examples
 from core.kprior.data.examples import concatenate
 from core.kprior.model.spec import Spec
-from core.kprior.passes.partitioned import PartitionedData
+from core.kprior.passes.partitioned import PartitionedData, first_rows
 from core.ledger import bulk
 from core.ledger.layouts import Layout
 from core.ledger.queries import batched
@@ -58,6 +58,12 @@ class LedgerRows(PartitionedData):
         part = copy.copy(self)
         part.span = span
         return part
+
+    def head(self, count: int) -> Examples | None:
+        # without reading a chunk, which can be all rows
+        start = self.span.start
+        some = first_rows(self.narrow(range(start, min(start + count, self.span.stop))), count)
+        return super().head(count) if some is None else some
 
     def rows(self, key: Tensor) -> Examples:
         with self.database.read() as session:

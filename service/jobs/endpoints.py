@@ -26,6 +26,9 @@ from service.http.unit_of_work import UnitOfWork, Write
 from service.jobs.schemas import JobResponse, of_job
 from service.models.endpoints import Name
 
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
+"""Seconds between two looks at a job that a request waits for."""
+
 router = APIRouter(prefix="/v1", tags=["Work"], route_class=AuthenticatedRoute)
 
 Id = Annotated[str, Path(description="Id of the job, or a unique prefix of at least six characters.", max_length=36)]
@@ -81,16 +84,18 @@ async def show_job(
     ] = 0,
 ) -> JobResponse:
     """Get a job. With `wait`, the request returns when the job ends or after that many seconds (long poll)."""
-    end = time.monotonic() + min(wait, context.settings.max_wait)
-    pause = 0.05
+    start = time.monotonic()
+    end = start + min(wait, context.settings.max_wait)
     while True:
         job = await run_in_threadpool(load, context, id, caller)
         id = job.id  # the full id: another job with the same prefix may be created meanwhile
-        left = end - time.monotonic()
+        now = time.monotonic()
+        left = end - now
         if job.state in ENDED or left <= 0 or context.stopping or await request.is_disconnected():
             return job
+        # a share of the time so far: the response comes at most a tenth later than it could
+        pause = min(max(0.1 * (now - start), SHORTEST_PAUSE), LONGEST_PAUSE)
         await asyncio.sleep(min(pause, left))
-        pause = min(pause * 1.5, 1.0)
 
 
 @router.get("/jobs", response_model=Page[JobResponse], responses=problem_responses(404))

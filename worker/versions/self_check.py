@@ -14,6 +14,7 @@ from core.errors import Conflict
 from core.inference.loaded_model import LoadedModel
 from core.kprior import State
 from core.kprior.model.target_scale import from_fitted
+from core.kprior.passes.partitioned import head_of
 from core.versions.store import StoredFile
 from worker.versions.snapshot import ModelSnapshot
 
@@ -52,7 +53,6 @@ def check_stored(snapshot: ModelSnapshot, state: State, stored: StoredFile) -> N
 def choose_inputs(snapshot: ModelSnapshot) -> Tensor | None:
     """(n, ...) raw inputs of holdout examples, or of training examples if there is no holdout."""
     for data in (snapshot.holdout, snapshot.in_force()):
-        for chunk in data:
-            if len(chunk):
-                return chunk.x[:ROWS]
+        if (some := head_of(data, ROWS)) is not None:
+            return some.x
     return None

@@ -14,6 +14,9 @@ from core.kprior.model.predictor import Predictor
 HESSIAN_ROWS = 1000
 """Rows whose outer products are summed at a time: they fit into a processor's cache."""
 
+MOSTLY_USED = 0.9
+"""Below this share of features that any row has, the others are skipped; above it, copying costs more."""
+
 
 class Full(Curvature):
     """The full matrix."""
@@ -106,14 +109,15 @@ def glm_hessian(
     used = torch.nonzero(used_features(phi))[
         :, 0
     ]  # skip features that are zero in all rows, such as flags of values that are never missing
-    if len(used) < D:
+    skips = len(used) < MOSTLY_USED * D
+    if skips:
         phi = phi[:, used]
     if family.coupled:
         parts = softmax_hessian(phi, family, f, weight)
     else:
         variance = family.variance(f) if y is None else family.curvature(y, f)
         parts = torch.block_diag(*[variance_hessian(phi, variance[:, k], weight) for k in range(K)])
-    if len(used) == D:
+    if not skips:
         return parts.reshape(K * D, K * D)
     places = (torch.arange(K, device=phi.device)[:, None] * D + used).reshape(-1)
     out = torch.zeros(K * D, K * D, dtype=phi.dtype, device=phi.device)

@@ -42,6 +42,9 @@ class PrioritySampler:
         self._keep_best(examples, score, weight)
 
     def _keep_best(self, rows: Examples, priority: Tensor, weight: Tensor) -> None:
+        if len(self._priority) > self.size:  # most rows of a long stream cannot be among the best
+            better = priority > self._priority[self.size]
+            rows, priority, weight = rows.take(better), priority[better], weight[better]
         rows = rows if self._rows is None else concatenate([self._rows, rows])
         priority, weight = torch.cat([self._priority, priority]), torch.cat([self._weight, weight])
         # one more than requested: the first rejected row determines the threshold

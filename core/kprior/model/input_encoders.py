@@ -73,12 +73,12 @@ class Category:
             return self.missing
         return int(code) if 0 <= code < self.size else self.other
 
-    def indicate(self, x: Tensor) -> Tensor:
-        """(n, columns) -> (n, width)."""
+    def places(self, x: Tensor) -> Tensor:
+        """Indices of the indicators that are 1: (n, columns) -> (n,)."""
         code = x[:, self.index]
         known = (code >= 0) & (code < self.size)
         place = torch.where(known, code, torch.where(code.isnan(), float(self.missing), float(self.other)))
-        return nn.functional.one_hot(place.long(), self.width).double()
+        return place.long()
 
 
 class TableEncoder(Encoder):
@@ -147,12 +147,17 @@ class TableEncoder(Encoder):
         return made
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x.double()
-        number = x[:, self.numbers]
+        count = len(self.numbers)
+        out = torch.zeros(len(x), *self.shape, dtype=torch.float64, device=x.device)
+        number = x[:, self.numbers].double()
         missing = number.isnan()
-        parts = [torch.where(missing, 0.0, (number - self.mean) / self.scale), missing.double()]
-        parts += [category.indicate(x) for category in self.categories]
-        return torch.cat(parts, 1)
+        out[:, :count] = torch.where(missing, 0.0, (number - self.mean) / self.scale)
+        out[:, count : 2 * count] = missing
+        rows, start = torch.arange(len(x), device=x.device), 2 * count
+        for category in self.categories:
+            out[rows, start + category.places(x)] = 1.0
+            start += category.width
+        return out
 
 
 class StepsEncoder(Encoder):

@@ -5,7 +5,8 @@ Linear predictors work in float64 (their solves are exact), networks in float32.
 """
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Protocol
 
 import torch
@@ -95,6 +96,7 @@ class Predictor:
         self.batch_statistics = False
         """Whether BatchNorm layers normalise training batches by their own statistics, and learn from them."""
         self.size = sum(shape.numel() for shape in self._shapes.values())
+        self._shared: dict[str, tuple[Tensor, Tensor]] | None = None
 
     @property
     def linear(self) -> bool:
@@ -183,11 +185,28 @@ class Predictor:
 
     def encode(self, x: Tensor) -> Tensor:
         """Raw inputs -> the body's inputs, in the predictor's precision, on its device: (n, ...) -> (n, *shape)."""
-        x = x.to(self.device)
+        if self._shared is not None and (known := self._shared.get("encoded")) is not None and known[0] is x:
+            return known[1]
+        given, x = x, x.to(self.device)
         if x.is_floating_point() and x.dtype != torch.float64:
             x = x.to(self.dtype)  # before the encoder: an image of floats is large
         out: Tensor = self.encoder(x)
-        return out.to(self.dtype)
+        out = out.to(self.dtype)
+        if self._shared is not None:
+            self._shared["encoded"] = given, out
+        return out
+
+    @contextmanager
+    def sharing_features(self) -> Iterator[None]:
+        """Within the block, encode inputs once if several sums of a pass ask for the features of the same chunk.
+
+        The encoder must not change within the block, nor may callers change the features.
+        """
+        self._shared = {}
+        try:
+            yield
+        finally:
+            self._shared = None
 
     def check(self, examples: Rows) -> None:
         """Check that rows fit this model.
@@ -227,7 +246,12 @@ class Predictor:
         """phi(x) of a GLM: (n, D), the last column 1."""
         if not isinstance(self.body, Glm):
             raise TypeError("Only linear predictors have features.")
-        return self.body.features(self.encode(x))
+        if self._shared is not None and (known := self._shared.get("features")) is not None and known[0] is x:
+            return known[1]
+        phi = self.body.features(self.encode(x))
+        if self._shared is not None:
+            self._shared["features"] = x, phi
+        return phi
 
     def last_features(self, x: Tensor, w: Tensor | None = None) -> Tensor:
         """Inputs of a network's last layer with the weights w, or those of the body: (n, D), the last column 1.

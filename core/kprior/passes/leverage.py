@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from core.kprior.curvature import cholesky
-from core.kprior.curvature.full import used_features
+from core.kprior.curvature.full import MOSTLY_USED, used_features
 from core.kprior.model.predictor import Predictor
 
 PRODUCT_NUMBERS = 2**18
@@ -40,7 +40,8 @@ def spread_leverage(phi: Tensor, roots: Tensor) -> Tensor:
     For one output it is |phi_i|^2 in H^-1; for several, the maximum over outputs, or over pairs of a softmax's classes.
     """
     used = used_features(phi)
-    if not bool(used.all()):  # flags of values that are never missing, and categories that no row has
+    if int(used.sum()) < MOSTLY_USED * len(used):
+        # without flags of values that are never missing, and categories that no row has
         phi, roots = phi[:, used], torch.linalg.qr(roots[:, :, used], mode="r")[1]
     pairs, size, _ = roots.shape
     flat = roots.reshape(pairs * size, -1).T.contiguous()

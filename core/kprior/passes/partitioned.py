@@ -27,6 +27,10 @@ class PartitionedData(ABC):
     def rows(self, key: Tensor) -> Examples:
         """The examples with these keys, ordered by key."""
 
+    def head(self, count: int) -> Examples | None:
+        """The first rows, at most `count`; None if there are none."""
+        return first_rows(iter(self), count)
+
     def is_distributed(self, total: Accumulator) -> bool:
         """Whether several processes would compute these sums, which is then preferable to rows cached here."""
         return False
@@ -49,6 +53,16 @@ class PartitionedData(ABC):
 def shards_of(data: Data) -> Sequence[Data]:
     """The shards of data; data without shards is a single one."""
     return data.shards() if isinstance(data, PartitionedData) else [require_rereadable(data)]
+
+
+def head_of(data: Data, count: int) -> Examples | None:
+    """The first rows, at most `count`; None if there are none."""
+    return data.head(count) if isinstance(data, PartitionedData) else first_rows(data, count)
+
+
+def first_rows(data: Data, count: int) -> Examples | None:
+    some = next((chunk for chunk in data if len(chunk)), None)
+    return None if some is None else some.chunks(count)[0]
 
 
 def accumulate(data: Data, total: A) -> A:

@@ -66,11 +66,11 @@ def gradient_rounding(
     h - y cancels where the model is nearly certain, and f = phi' w where large weights cancel: both lose digits, which
     the small residual does not show. The weight of a row multiplies the bound and adds one rounding of the residual.
     """
-    family = predictor.family
-    lost = family.magnitude(y, f) + family.variance(f) * (phi.abs() @ w.view(family.outputs, -1).abs().T)
+    family, size = predictor.family, phi.abs()
+    lost = family.magnitude(y, f) + family.variance(f) * (size @ w.view(family.outputs, -1).abs().T)
     if weight is not None:
         lost = (lost + family.residual(y, f).abs()) * weight[:, None]
-    return float((lost.T @ phi.abs()).norm())
+    return float((lost.T @ size).norm())
 
 
 def leaf_rounding(

@@ -89,7 +89,8 @@ def measure(
     curved = None if kind is None or dense else CurvatureSum(predictor, w, kind)
     last = LastLayerSum(predictor, w) if has_last_layer(predictor) else None
     totals = (loss, curved, surrogate, last, first, detail)
-    accumulate(data, Combined(*(total for total in totals if total is not None)))
+    with predictor.sharing_features():
+        accumulate(data, Combined(*(total for total in totals if total is not None)))
     cost.backward_passes += loss.count
     cost.data_passes += 1
     curvature = Full(loss.hessian) if dense else None if curved is None else curved.curvature

@@ -19,9 +19,13 @@ from core.kprior.model.tree_leaves import Leaves
 from core.kprior.model.tree_splits import LeafEncoder
 from core.kprior.passes.cost import Cost
 from core.kprior.passes.moments import fit_encoder
+from core.kprior.passes.partitioned import head_of
 from core.kprior.solvers import SolverError, Training
 from core.kprior.state import State
 from core.kprior.state.measurement import measure
+
+SAMPLED_ROWS = 8_192
+"""Rows of an estimated Hessian, a few times as many as a dense model has weights."""
 
 
 def adopt(
@@ -154,9 +158,9 @@ def set_units(predictor: Predictor, mean: Tensor, scale: Tensor) -> None:
 
 
 def sample_hessian(predictor: Predictor, regularizer: L2, w: Tensor, data: Data, count: int) -> Tensor | None:
-    """An estimate of the Hessian from the first chunk; without it, leverages would take a pass of their own."""
-    some = next(iter(data), None)
-    if some is None or len(some) == 0:
+    """An estimate of the Hessian from some rows; without it, leverages would take a pass of their own."""
+    some = head_of(data, SAMPLED_ROWS)
+    if some is None:
         return None
     phi = predictor.features(some.x)
     f = predictor.outputs(w, some.x)
