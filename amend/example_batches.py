@@ -158,7 +158,9 @@ def describe_column_error(columns: Mapping[str, Any], error: Exception) -> Frame
         try:
             to_vectors(values) if name == "x" else pa.array(values)
         except (pa.ArrowException, AttributeError, TypeError, ValueError):
-            kinds = sorted({type(value).__name__ for value in values} - {"NoneType", "float"} or {"objects"})
+            # a missing text is NaN in pandas
+            present = [value for value in values if value is not None and value == value]
+            kinds = sorted({type(value).__name__ for value in present}) or ["objects"]
             mixed = f"has values of different types ({', '.join(kinds[:3])})" if len(kinds) > 1 else "cannot be read"
             advice = "Convert it to one type, for example with .astype(str)."
             return FrameInvalid(f"The column {name!r} {mixed}. {advice}")

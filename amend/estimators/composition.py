@@ -20,6 +20,7 @@ from amend.estimators.pipeline_columns import (
     is_a,
     name_of,
     require,
+    require_columns,
     split_pipeline,
     transform,
 )
@@ -101,7 +102,11 @@ def compose(estimator: Any, inputs: Inputs, outputs: Mapping[str, Any] | None, r
             f"{name_of(estimator)} cannot be imported. Pass a torch Sequential, or write a plugin "
             "(docs/how-to/write-a-plugin.md). If its body is frozen, pass Sequential(body, head).",
         )
-        require(outputs is not None, "A torch module does not tell what it predicts. Pass outputs={'kind': ...}.")
+        require(
+            outputs is not None,
+            "A torch module does not tell what it predicts. Pass outputs=, for example {'kind': 'binary'}, "
+            "{'kind': 'classes', 'values': ['cat', 'dog']}, {'kind': 'number'} or {'kind': 'count'}.",
+        )
         assert outputs is not None
         if frozen := split_frozen(estimator, outputs):
             return Import(**compose_frozen(*frozen, inputs, outputs, regularizer))
@@ -178,8 +183,7 @@ def order_columns(inputs: Inputs, first: Any) -> tuple[list[int], Sequence[str] 
     names = input_names(first, inputs.names)
     if inputs.names is None or names is None:
         return list(range(count)), names
-    missing = [name for name in names if name not in inputs.names]
-    require(not missing, f"The frame lacks {', '.join(map(repr, missing[:3]))}, which the estimator was fitted with.")
+    require_columns(names, inputs.names)
     return [inputs.names.index(name) for name in names], names
 
 

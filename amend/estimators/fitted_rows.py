@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from amend import example_batches
-from amend.dataframes import RESERVED, is_frame
+from amend.dataframes import RESERVED, is_frame, quote
 from amend.errors import EstimatorUnsupported
 from amend.sparse_matrices import is_sparse
 
@@ -96,7 +96,8 @@ def describe_frame(frame: Any, target: str, split: str) -> Inputs:
     table = pa.Table.from_batches(list(example_batches.record_batches(frame) or ()))
     if target not in table.column_names:
         raise EstimatorUnsupported(
-            f"The frame has no column {target!r}. Pass the name of the target column as target=."
+            f"The frame has no column {target!r}. Pass the name of the target column as target=. Its columns are "
+            f"{quote(table.column_names)}."
         )
     table = table.rename_columns(["y" if name == target else name for name in table.column_names])
     if "id" not in table.column_names:

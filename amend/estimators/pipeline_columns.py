@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from amend.dataframes import RESERVED
 from amend.errors import EstimatorUnsupported
 
 MISSING = object()
@@ -20,6 +21,8 @@ NUMBER = object()
 """In place of a category's value: the feature is a number."""
 FLAG = object()
 """In place of a category's value: the feature is 1 where a number is missing."""
+CODE = object()
+"""In place of a category's value: the feature is a number for each value, from an OrdinalEncoder."""
 
 
 class NotColumnwiseError(EstimatorUnsupported):
@@ -51,9 +54,22 @@ class Feature:
         return replace(self, mean=self.mean + self.scale * mean, scale=self.scale * scale)
 
 
+@dataclass(frozen=True)
+class Codes:
+    """The numbers by which an OrdinalEncoder replaces the values of a column; NaN is a missing number."""
+
+    known: dict[Any, float]
+    unseen: float | None
+    """None: the encoder refuses unseen values."""
+    missing: float
+
+
 @dataclass
 class Categories:
     """The categories that encoders found, by column."""
+
+    codes: dict[int, Codes] | None = None
+    """Numbers for categories, for models that can use them; None: for all others."""
 
     values: dict[int, list[Any]] = field(default_factory=dict)
     """Listed values, without that of missing values."""
@@ -101,7 +117,9 @@ def transform(
         return impute(features, transformer)
     if is_a(transformer, "OneHotEncoder"):
         return indicate(features, transformer, found)
-    raise NotColumnwiseError(f"The features of a {type(transformer).__name__} are not columns.")
+    if is_a(transformer, "OrdinalEncoder") and found.codes is not None:
+        return number_values(features, transformer, found, found.codes)
+    raise NotColumnwiseError(f"The features of {name_of(transformer, 'a')} are not columns.")
 
 
 def is_identity(transformer: Any) -> bool:
@@ -112,6 +130,18 @@ def input_names(transformer: Any, names: Sequence[str] | None) -> Sequence[str] 
     """The column names that a transformer was fitted with."""
     found = getattr(transformer, "feature_names_in_", None)
     return names if found is None else list(found)
+
+
+def require_columns(names: Sequence[str], given: Sequence[str]) -> None:
+    """Refuse rows that lack columns of the fit."""
+    missing = [str(name) for name in names if name not in given]
+    reserved = [name for name in missing if name in RESERVED]
+    require(
+        not reserved,
+        f"The estimator was fitted with the column {', '.join(map(repr, reserved))}, which is a reserved name in Amend "
+        f"({', '.join(RESERVED)}). Rename the column and fit the estimator again.",
+    )
+    require(not missing, f"The frame lacks {', '.join(map(repr, missing[:3]))}, which the estimator was fitted with.")
 
 
 def column_indices(columns: Any, names: Sequence[str] | None, count: int) -> list[int]:
@@ -206,6 +236,24 @@ def indicate(features: list[Feature], encoder: Any, found: Categories) -> list[F
     return made
 
 
+def number_values(features: list[Feature], encoder: Any, found: Categories, codes: dict[int, Codes]) -> list[Feature]:
+    """Features after an OrdinalEncoder."""
+    require(len(encoder.categories_) == len(features), "An OrdinalEncoder was fitted on a different number of columns.")
+    require(all(f.is_plain for f in features), "An OrdinalEncoder must be the first step for its columns.")
+    rare = encoder.min_frequency is not None or encoder.max_categories is not None
+    require(not rare, "An OrdinalEncoder that groups rare values cannot be imported. Use a OneHotEncoder.")
+    unseen = float(encoder.unknown_value) if encoder.handle_unknown == "use_encoded_value" else None
+    for feature, categories in zip(features, encoder.categories_, strict=True):
+        listed = [plain_category(value) for value in categories]
+        known = {value: float(code) for code, value in enumerate(v for v in listed if v is not MISSING)}
+        absent = float(encoder.encoded_missing_value) if MISSING in listed else math.nan if unseen is None else unseen
+        codes[feature.column] = Codes(known, unseen, absent)
+        found.values[feature.column] = list(known)
+        if unseen is not None:
+            found.unseen.add(feature.column)
+    return [replace(feature, value=CODE) for feature in features]
+
+
 @dataclass(frozen=True)
 class OneHotOutput:
     """One output of a OneHotEncoder: it is 1 for these values."""
@@ -254,19 +302,23 @@ def plain_value(value: Any) -> int | str:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if not isinstance(value, int | str):
-        raise EstimatorUnsupported(f"The value {value!r} is neither text nor a whole number.")
+        raise EstimatorUnsupported(
+            f"The category or class {value!r} is neither text nor a whole number. Convert its column to text, or to "
+            "whole numbers, and fit again; or use it as a number."
+        )
     return value
 
 
-def name_of(thing: Any) -> str:
-    """The name of an object's class with its article, for the beginning of a sentence.
+def name_of(thing: Any, article: str = "A") -> str:
+    """The name of an object's class with its article, for the beginning of a sentence; with "a", for its middle.
 
-    >>> name_of(OSError()), name_of(ValueError())
-    ('An OSError', 'A ValueError')
+    >>> name_of(OSError()), name_of(ValueError(), "a")
+    ('An OSError', 'a ValueError')
     """
     name = type(thing).__name__
     spelt = name[1:2].isupper() and name[0] in "FHLMNRSX"  # an SVC, an LGBMClassifier
-    return f"{'An' if name[0] in 'AEIO' or spelt else 'A'} {name}"
+    vowel = name[0] in "AEIO" and not name.startswith("One")
+    return f"{article}{'n' if vowel or spelt else ''} {name}"
 
 
 def require(fact: bool, otherwise: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from amend.estimators.pipeline_columns import is_a, plain_value, require
+from amend.estimators.pipeline_columns import is_a, name_of, plain_value, require
 
 FORESTS = ("RandomForestClassifier", "RandomForestRegressor", "ExtraTreesClassifier", "ExtraTreesRegressor")
 BOOSTED = ("GradientBoostingClassifier", "GradientBoostingRegressor")
@@ -208,6 +208,12 @@ def read_xgboost(estimator: Any, outputs: Mapping[str, Any] | None) -> Ensemble:
         bias = np.log(base / (1 - base))
     elif kinds[objective] == "count":
         bias = np.log(base)
+    absent = getattr(estimator, "missing", None)
+    absent = None if absent is None or np.isnan(absent) else float(absent)
+    require(
+        absent in (None, 0.0),
+        f"An XGBoost model with missing={absent} cannot be imported. Replace the value by NaN and fit again.",
+    )
     trees, model = [], source["model"]
     for number, (nodes, output) in enumerate(zip(model["trees"], model["tree_info"], strict=True)):
         require(
@@ -220,6 +226,7 @@ def read_xgboost(estimator: Any, outputs: Mapping[str, Any] | None) -> Ensemble:
         values = np.zeros((len(at), per_round))
         values[:, output] = at.astype(float) * (1.0 if dropped is None else dropped[number])
         trees.append(xgboost_tree(nodes, below, values))
+        trees[-1].zero_missing = [absent is not None] * len(trees[-1].feature)
     target = target_of(kinds[objective], per_round, getattr(estimator, "classes_", None), outputs)
     sets = {tree.feature[node] for tree in trees for node in tree.sets}
     listed = model.get("cats", {}).get("enc", [])
@@ -265,6 +272,7 @@ def read_boosted(estimator: Any) -> Ensemble:
     """GradientBoostingClassifier and GradientBoostingRegressor."""
     import numpy as np
 
+    require_mean(estimator, ("log_loss", "exponential", "squared_error"))
     first = estimator.init_
     require(
         isinstance(first, str) or is_a(first, "DummyClassifier", "DummyRegressor"),
@@ -290,7 +298,7 @@ def read_histogram(estimator: Any) -> Ensemble:
     import numpy as np
 
     loss = estimator.loss
-    require(loss != "gamma", "A HistGradientBoostingRegressor with loss='gamma' cannot be imported. Use 'poisson'.")
+    require_mean(estimator, ("log_loss", "squared_error", "poisson"))
     columns, categories = list(range(estimator.n_features_in_)), {}
     if estimator._preprocessor is not None:  # it moves categorical columns to the front
         flags = np.asarray(estimator.is_categorical_, bool)
@@ -319,6 +327,14 @@ def read_histogram(estimator: Any) -> Ensemble:
         kind = "binary" if per_round == 1 else "classes"
     target = target_of(kind, per_round, getattr(estimator, "classes_", None), None)
     return with_outputs(Ensemble(trees, bias, target, double=True, categories=categories))
+
+
+def require_mean(estimator: Any, losses: tuple[str, ...]) -> None:
+    """Refuse a loss whose optimum is not a mean, such as a quantile: an adaptation would predict means instead."""
+    require(
+        estimator.loss in losses,
+        f"{name_of(estimator)} with loss={estimator.loss!r} cannot be imported. Supported: {', '.join(losses)}.",
+    )
 
 
 def read_forest(estimator: Any) -> Ensemble:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Mapping
 from typing import Any
 
+from amend.errors import EstimatorUnsupported
 from amend.estimators.fitted_rows import Inputs
 from amend.estimators.pipeline_columns import (
+    CODE,
     FLAG,
     MISSING,
     Categories,
@@ -15,11 +18,16 @@ from amend.estimators.pipeline_columns import (
     NotColumnwiseError,
     input_names,
     require,
+    require_columns,
     transform,
 )
 from amend.estimators.tree_readers import WORD_BITS, Ensemble, Tree, is_fitted, read_ensemble
 
 Spec = dict[str, Any]
+ADVICE = (
+    "Before trees, Amend imports SimpleImputer of numbers, scalers, OneHotEncoder, OrdinalEncoder and "
+    "ColumnTransformer. Boosters split numbers and categories as they are, so fit the model without the step."
+)
 LARGEST_SINGLE, LARGEST = 3.4e38, 1e300
 
 
@@ -29,10 +37,14 @@ class Columns:
     def __init__(
         self, names: list[str] | None, features: list[Feature], natural: Mapping[int, list[Any]], found: Categories
     ) -> None:
-        self.names, self.values = names, dict(found.values)
+        self.names, self.values, self.codes = names, dict(found.values), found.codes or {}
+        self.natural = natural
+        """Values of the categorical features of the ensemble, in the order of their codes."""
         self.closed = {f.column for f in features if f.value is MISSING}
-        """Categories with an indicator for missing values, which unseen values must not set."""
+        """Categories whose unseen values would not go the way of missing ones, and are refused."""
         for place, values in natural.items():
+            if features[place].value is CODE:
+                continue
             require(features[place].is_plain, "A step before a booster with categorical columns cannot be imported.")
             self.values[features[place].column] = list(values)
         of_numbers = [
@@ -78,14 +90,14 @@ def compose_trees(
     names = fitted_names(estimator, steps, inputs)
     columns = list(range(inputs.shape[0]))
     if inputs.names is not None and names is not None:
-        missing = [name for name in names if name not in inputs.names]
-        require(
-            not missing, f"The frame lacks {', '.join(map(repr, missing[:3]))}, which the estimator was fitted with."
-        )
+        require_columns(names, inputs.names)
         columns = [inputs.names.index(name) for name in names]
-    features, categories = [Feature(i) for i in columns], Categories()
-    for step in steps:
-        features = transform(features, step, names, categories)
+    features, categories = [Feature(i) for i in columns], Categories(codes={})
+    try:
+        for step in steps:
+            features = transform(features, step, names, categories)
+    except NotColumnwiseError as error:
+        raise EstimatorUnsupported(f"{error} {ADVICE}") from error
     found = read_ensemble(estimator, outputs, None if steps else category_names(inputs, names))
     largest = max((max(tree.feature, default=0) for tree in found.trees), default=0)
     require(largest < len(features), f"The estimator uses {largest + 1} features, but the rows have {len(features)}.")
@@ -95,13 +107,14 @@ def compose_trees(
     layout = Columns(inputs.names, features, found.categories, categories)
     leaves = max(2, *(len(tree.values) for tree in found.trees))
     used = None if inputs.names is None else [inputs.names[i] for i in layout.used]
+    splits = splits_of(found, features, layout, leaves)  # which may close a column to unseen values
     return {
         "input": layout.describe(inputs.shape[0]),
         "target": found.target,
         "architecture": {"kind": "trees", "trees": len(found.trees), "leaves": leaves},
         "regularizer": regularizer or {"kind": "l2", "delta": "auto"},
         "weights": leaf_weights(found, leaves) if found.additive else None,
-        "splits": splits_of(found, features, layout, leaves),
+        "splits": splits,
         "loss": found.loss,
         "examples": inputs.table if used is None else inputs.only(used),
     }
@@ -172,6 +185,8 @@ def describe_node(tree: Tree, i: int, features: list[Feature], layout: Columns) 
     zero = bool(tree.zero_missing and tree.zero_missing[i])
     node: Spec = {"feature": layout.place(feature.column), "threshold": 0.0, "left": left, "right": right, "set": None}
     node |= {"missing_left": tree.missing_left[i], "zero_missing": zero}
+    if feature.value is CODE:
+        return node | describe_codes(tree, i, feature, layout)
     if i in tree.sets:
         return node | {"set": tree.sets[i]}
     if not feature.is_number:
@@ -190,6 +205,24 @@ def describe_node(tree: Tree, i: int, features: list[Feature], layout: Columns) 
     # scikit-learn separates missing values from all others by an infinite threshold, which JSON cannot represent
     t = max(-LARGEST, min(LARGEST, t))
     return node | {"threshold": t if feature.is_plain else t * feature.scale + feature.mean}
+
+
+def describe_codes(tree: Tree, i: int, feature: Feature, layout: Columns) -> Spec:
+    """The direction of each value of a column that an OrdinalEncoder turned into numbers."""
+    codes, natural = layout.codes[feature.column], layout.natural.get(tree.feature[i], [])
+
+    def goes_left(code: float) -> bool:
+        if i in tree.sets:
+            return natural.index(code) in tree.sets[i] if code in natural else tree.missing_left[i]
+        if math.isnan(code):
+            return tree.missing_left[i]
+        return (code - feature.mean) / feature.scale <= tree.threshold[i]
+
+    left = goes_left(codes.missing)
+    if codes.unseen is not None and goes_left(codes.unseen) != left:
+        layout.closed.add(feature.column)  # a node has one direction for missing and unseen values
+    known = layout.values[feature.column]
+    return {"set": {known.index(value) for value, code in codes.known.items() if goes_left(code)}, "missing_left": left}
 
 
 def to_single(number: float) -> float:

@@ -1,5 +1,6 @@
 """Converts targets between the values that callers send and the numbers that the ledger stores."""
 
+import json
 import math
 from typing import Any, Self
 
@@ -24,6 +25,8 @@ LABEL_TEXTS = {
 """Words that mean 0 and 1."""
 BINARY_TEXTS = {"0": 0.0, "1": 1.0, "0.0": 0.0, "1.0": 1.0, **LABEL_TEXTS}
 """The same and numbers, which are texts in CSV."""
+MAX_NAMED_VALUES = 10
+"""Number of classes that an error message lists."""
 MAX_VALUES = {"number": 2.0**49, "count": 1e12}
 """Largest values that the solvers can handle. Networks sum squares in 32 bits, which has room for 2**30 squares of
 2**98. The curvature of a count is the count: above 1e12, those of other examples are lost in 64 bits."""
@@ -163,7 +166,11 @@ class Targets:
     def unknown_label(self, i: int, field: str) -> Exception:
         if self.kind not in ("binary", "classes"):
             return Invalid.at((field, i, "y"), "example_invalid", "expected a number")
-        expected = "0 or 1, true or false, or yes or no" if self.kind == "binary" else "one of the target's values"
+        named = [json.dumps(value, ensure_ascii=False) for value in self.values[:MAX_NAMED_VALUES]]
+        more = f" or {len(self.values) - len(named)} more" if len(self.values) > len(named) else ""
+        expected = f"one of the target's values: {', '.join(named)}{more}"
+        if self.kind == "binary":
+            expected = "0 or 1, true or false, or yes or no"
         if self.kind == "binary" and self.soft:
             expected += ", or a probability between 0 and 1"
         return Invalid.at((field, i, "y"), "label_invalid", f"must be {expected}")
