@@ -92,6 +92,8 @@ def test_a_table_of_predictions_has_the_same_forms() -> None:
 def test_a_column_that_arrow_cannot_hold_is_named() -> None:
     with pytest.raises(FrameInvalid, match=r"'plan' has values of different types \(int, str\).*astype"):
         list(split(pd.DataFrame({"id": ["a", "b"], "plan": ["free", 3]})))
+    with pytest.raises(FrameInvalid, match=r"'age' has values of different types \(float, str\)"):
+        list(split(pd.DataFrame({"id": ["a", "b", "c"], "age": [40.5, "n/a", np.nan]})))
     with pytest.raises(FrameInvalid, match="'x'"):
         list(split({"id": ["a", "b"], "x": [[1.0], ["b"]], "y": [0, 1]}))
 

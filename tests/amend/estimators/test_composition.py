@@ -223,6 +223,17 @@ def test_a_column_that_the_frame_lacks_is_named() -> None:
         compose(estimator, describe_inputs(rows.rename(columns={"pay": "zip"}), "y"), None, None)
 
 
+def test_a_column_with_a_reserved_name_is_named() -> None:
+    rows = frame(30, "number")[["age", "pay", "y"]].rename(columns={"pay": "time"})
+    with pytest.raises(EstimatorUnsupported, match="'time', which is a reserved name.*Rename"):
+        imported(Ridge().fit(rows[["age", "time"]], rows.y), rows)
+
+
+def test_a_target_that_the_frame_lacks_is_named_with_the_columns() -> None:
+    with pytest.raises(EstimatorUnsupported, match="no column 'left'.*'age', 'plan', 'pay', 'y'"):
+        describe_inputs(frame(5, "number"), "left")
+
+
 def test_columns_that_are_not_used_are_not_sent() -> None:
     examples = frame(60, "binary")
     kept = ColumnTransformer([("age", StandardScaler(), ["age"])], remainder="drop")

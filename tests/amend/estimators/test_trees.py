@@ -21,9 +21,10 @@ from sklearn.ensemble import (
     RandomForestClassifier,
     RandomForestRegressor,
 )
+from sklearn.impute import KNNImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 from amend.errors import EstimatorUnsupported
@@ -136,6 +137,16 @@ def test_xgboost(kind: str) -> None:
     check(fitted, rows, kind)
 
 
+def test_xgboost_that_treats_zeros_as_missing() -> None:
+    rows = frame("none")
+    rows["score"] = 2.0 * (rows.visits.eq(0) | rows.visits.gt(2))
+    x = rows.drop(columns="score")
+    fitted = xgboost.XGBClassifier(n_estimators=5, max_depth=3, missing=0).fit(x, target(rows, "binary"))
+    check(fitted, rows, "binary")
+    other = x.assign(visits=x.visits.replace(0.0, 1e-9))
+    assert not np.allclose(fitted.predict_proba(x), fitted.predict_proba(other))
+
+
 @pytest.mark.parametrize("to_one_hot", [1, 100])  # sets of categories, and single ones
 @pytest.mark.parametrize("kind", ["binary", "classes", "number"])
 def test_xgboost_with_categories(kind: str, to_one_hot: int) -> None:
@@ -177,6 +188,38 @@ def test_pipeline_of_scaler_one_hot_encoder_and_gradient_boosting(kind: str) -> 
     pipeline.fit(rows.drop(columns="score"), target(rows, kind))
     fresh = rows.drop(columns="score").assign(plan=np.where(np.arange(N) % 3, rows.plan, "never seen"))
     check(pipeline, rows, kind, fresh)
+
+
+@pytest.mark.parametrize("unknown", [-1, np.nan])
+@pytest.mark.parametrize(
+    "model",
+    [
+        HistGradientBoostingClassifier(max_iter=5, categorical_features=[0, 1]),
+        RandomForestClassifier(5, max_depth=6, random_state=0),
+        xgboost.XGBClassifier(n_estimators=5, max_depth=3),
+        make_pipeline(StandardScaler(), lightgbm.LGBMClassifier(**QUIET, min_child_samples=5)),
+    ],
+    ids=["histogram", "forest", "xgboost", "scaled lightgbm"],
+)
+def test_an_ordinal_encoder_before_trees(model: Any, unknown: float) -> None:
+    rows = frame("category")
+    rows = rows.assign(plan=rows.plan.astype(object), floor=np.arange(N) % 5)
+    options = {"handle_unknown": "use_encoded_value", "unknown_value": unknown, "encoded_missing_value": unknown}
+    columns = [("codes", OrdinalEncoder(**options), ["floor", "plan"]), ("rest", "passthrough", ["age", "visits"])]
+    pipeline = make_pipeline(ColumnTransformer(columns), model).fit(rows.drop(columns="score"), target(rows, "binary"))
+    fresh = rows.drop(columns="score").assign(plan=np.where(np.arange(N) % 3, rows.plan, "never seen"))
+    check(pipeline, rows, "binary", fresh)
+
+
+def test_unseen_values_are_refused_where_they_would_not_go_the_way_of_missing_ones() -> None:
+    rows = frame("category")
+    rows = rows.assign(plan=rows.plan.astype(object), score=rows.plan.isna() * 2.0)
+    encoder = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1, encoded_missing_value=9)
+    pipeline = make_pipeline(ColumnTransformer([("codes", encoder, ["plan"])]), DecisionTreeClassifier())
+    x, y = rows.drop(columns="score"), target(rows, "binary")
+    sent = compose(pipeline.fit(x, y), describe_inputs(x.assign(y=y), "y"), None, None)
+    assert sent.input["columns"][0]["other"] is False
+    check(pipeline, rows, "binary")
 
 
 @pytest.mark.parametrize("model", [RandomForestRegressor, ExtraTreesRegressor])
@@ -233,7 +276,15 @@ def test_unsupported_models_are_refused_with_a_reason() -> None:
     linear = lightgbm.LGBMRegressor(linear_tree=True, **QUIET).fit(x, y)
     started = GradientBoostingClassifier(init=LogisticRegression(max_iter=1000), n_estimators=2).fit(x, y > 1)
     weights = xgboost.XGBRegressor(booster="gblinear", n_estimators=2).fit(x, y)
-    refused = ((quantile, "quantile"), (linear, "linear_tree"), (started, "init"), (weights, "gbtree"))
+    absent = xgboost.XGBRegressor(missing=-1, n_estimators=2).fit(x, y)
+    median = HistGradientBoostingRegressor(loss="absolute_error", max_iter=2).fit(x, y)
+    robust = GradientBoostingRegressor(loss="huber", n_estimators=2).fit(x, y)
+    filled = make_pipeline(KNNImputer(), RandomForestRegressor(2)).fit(x, y)
+    refused = (
+        *((quantile, "quantile"), (linear, "linear_tree"), (started, "init"), (weights, "gbtree")),
+        *((absent, "missing=-1.0.*NaN"), (median, "absolute_error.*Supported: .*squared_error"), (robust, "huber")),
+        (filled, "of a KNNImputer are not columns. Before trees, Amend imports .*OrdinalEncoder"),
+    )
     for estimator, why in refused:
         with pytest.raises(EstimatorUnsupported, match=why):
             compose(estimator, inputs, None, None)

@@ -13,6 +13,7 @@ from core.settings import Settings
 from migrations import runner
 from tests.core.tracking.tracked_model import TrackedModel
 from tests.mlflow_server import MlflowServer, mlflow_server
+from tests.stack import Stack
 
 
 @pytest.fixture(scope="session")
@@ -44,3 +45,12 @@ def new_tracked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[.
 
     yield make
     database.close()
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    stack = Stack(tmp_path_factory.mktemp("service"))
+    try:
+        yield stack.start()
+    finally:
+        stack.stop()

@@ -7,13 +7,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
-import pytest
 from mlflow import MlflowClient
 
 from core.tables.jobs import JobKind
@@ -123,15 +121,6 @@ for kind, (name, inputs) in asked.items():
     answers[kind] = [model.predict(form).to_dict("records") for form in forms]
 print(json.dumps(answers))
 """
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    stack = Stack(tmp_path_factory.mktemp("service"))
-    try:
-        yield stack.start()
-    finally:
-        stack.stop()
 
 
 def known(service: Stack, api: httpx.Client, spec: dict[str, Any], xs: list[Any], ys: list[Any]) -> TrackedModel:
