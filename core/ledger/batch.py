@@ -135,6 +135,8 @@ class Batch:
 
     def holdouts(self, policy: HoldoutPolicy) -> NDArray[np.bool_]:
         """(n,) which examples are in the holdout."""
+        if None not in self.splits:
+            return np.array(self.splits, bool)
         draws = self.subject_draws if policy.by == "subject" else self.draws
         return choose_holdout(draws, self.splits, policy.fraction)
 

@@ -81,7 +81,7 @@ def to_psycopg(query: str) -> str:
 
 def prepare(batch: Batch, sqlite: bool) -> None:
     """Compute what `insert` needs, before a lock is taken."""
-    _ = batch.subject_draws, batch.stored_weights, batch.features if sqlite else None
+    _ = batch.subject_draws if None in batch.splits else None, batch.stored_weights, batch.features if sqlite else None
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from core.kprior.curvature import BACKENDS, Curvature
 from core.kprior.curvature.surrogate import Surrogate, move_surrogate
-from core.kprior.data.codec import join_groups, take_group
+from core.kprior.data.codec import join_groups, pack_symmetric, take_group, unpack_symmetric
 from core.kprior.data.examples import Examples
 from core.kprior.memory.memory import Memory, remember
 from core.kprior.model.predictor import Predictor
@@ -28,7 +28,11 @@ from core.kprior.passes.last_layer import LastLayer, last_size
 from core.kprior.state.anchor import Anchor
 
 FORMAT = "amend.state"
-FORMAT_VERSION = 2
+FORMAT_VERSION, PACKED_VERSION = 2, 3
+"""Files with a packed curvature have a version of their own, because engines from before it cannot read them."""
+CURVATURE = "anchor.curvature.matrix"
+PACKED_WEIGHTS = 1_025
+"""From this number of weights on, the curvature is packed: most pairs of leaves of a tree ensemble share no example."""
 
 
 class StateError(ValueError):
@@ -115,17 +119,20 @@ class State:
             tensors["perturbation"] = self.regularizer.linear
         if self.regularizer.toward is not None:
             tensors["toward"] = self.regularizer.toward
-        anchored = self.anchor.tensors()
+        header, anchored = self.header(), self.anchor.tensors()
         if torch.equal(self.anchor.w, self.w):
             del anchored["w"]
         tensors |= join_groups({"anchor": anchored})
+        if CURVATURE in tensors and len(self.w) >= PACKED_WEIGHTS:
+            tensors |= join_groups({CURVATURE: pack_symmetric(tensors.pop(CURVATURE))})
+            header["version"] = PACKED_VERSION
         if self.surrogate is not None:
             tensors |= {f"surrogate.{k}": v for k, v in vars(self.surrogate).items()}
         if self.last_layer is not None:
             tensors |= {f"last_layer.{k}": v for k, v in vars(self.last_layer).items()}
         tensors = {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
         # Only one metadata entry, because safetensors does not keep the order of several.
-        envelope = {"header": self.header(), "sha256": hash_contents(self.header(), tensors)}
+        envelope = {"header": header, "sha256": hash_contents(header, tensors)}
         return bytes(save_tensors(tensors, metadata={"amend": json.dumps(envelope, sort_keys=True)}))
 
     @classmethod
@@ -150,6 +157,9 @@ class State:
         predictor = Predictor(spec, device=device)
         predictor.load_constants(tensors)
         tensors.setdefault("anchor.w", tensors["w"])
+        if packed := take_group(tensors, CURVATURE):
+            tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(f"{CURVATURE}.")}
+            tensors[CURVATURE] = unpack_symmetric(packed, predictor.size)
         optional = [name for name in ("perturbation", "toward") if name in tensors]
         for name in ("w", "anchor.w", "anchor.gradient", "delta", *optional):
             if tensors[name].shape != (predictor.size,):
@@ -255,9 +265,9 @@ def read_envelope(data: bytes) -> dict[str, Any]:
         format_, version = envelope["header"]["format"], envelope["header"]["version"]
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise StateError("The header of the state is damaged.") from error
-    if format_ != FORMAT or version != FORMAT_VERSION:
+    if format_ != FORMAT or version not in (FORMAT_VERSION, PACKED_VERSION):
         raise StateError(
-            f"The format of the state is {format_!r}, version {version!r}, but this engine reads {FORMAT!r}, version "
-            f"{FORMAT_VERSION}. Retrain the model."
+            f"The format of the state is {format_!r}, version {version!r}, but this engine reads {FORMAT!r}, versions "
+            f"{FORMAT_VERSION} and {PACKED_VERSION}. Retrain the model."
         )
     return envelope

@@ -13,6 +13,7 @@ from core.kprior import AddData, Examples, MemoryPolicy, State, StateError, Trai
 from core.kprior.curvature import BACKENDS
 from core.kprior.data.random_samples import draw_from
 from core.kprior.state import align, read_envelope
+from core.kprior.state.state import hash_contents
 from tests.core.kprior.problems import FAMILIES, LINEAR, QUADRATIC, TENTH, examples_of, l2, spec_of, target_of
 
 SHORT = Training(max_epochs=3, budget=500)
@@ -206,6 +207,39 @@ def test_soft_labels_of_another_width_are_refused() -> None:
     tensors = load(state.to_bytes())
     tensors["memory.soft"] = tensors["memory.soft"].repeat(1, 2)
     assert_refused(bytes(save(tensors, metadata={"amend": json.dumps(state.header())})))
+
+
+def tree_state() -> tuple[State, Examples]:
+    """A head of 1 241 weights, few pairs of which share an example."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(400, 3, generator=generator)
+    data = Examples(torch.arange(400), x, (x[:, :1] * x[:, 1:2] > 0).double())
+    trees = {"kind": "trees", "trees": 40, "leaves": 31, "min_examples": 2}
+    result = train({**spec_of("binary", 3), "architecture": trees}, [data], policy=TENTH)
+    return result.state, result.memory
+
+
+def test_the_curvature_of_a_large_head_is_packed() -> None:
+    state, memory = tree_state()
+    assert_round_trip(state, memory)
+    again = State.from_bytes(state.to_bytes())
+    assert state.curvature is not None
+    assert again.curvature is not None
+    assert torch.equal(again.curvature.dense(state.predictor.size), state.curvature.dense(state.predictor.size))
+    assert len(state.to_bytes()) < 4 * state.predictor.size**2  # half of what all pairs of weights take
+
+
+@pytest.mark.parametrize("name", ["anchor.curvature.matrix.values", "anchor.curvature.matrix.used"])
+@pytest.mark.parametrize("damage", ["missing", "short"])
+def test_a_misshapen_packed_curvature_is_refused(name: str, damage: str) -> None:
+    state, _ = tree_state()
+    data = state.to_bytes()
+    tensors, envelope = load(data), read_envelope(data)
+    whole = tensors.pop(name)
+    if damage == "short":
+        tensors[name] = whole[:-1].clone()
+    envelope["sha256"] = hash_contents(envelope["header"], tensors)
+    assert_refused(bytes(save(tensors, metadata={"amend": json.dumps(envelope)})))
 
 
 def nested(depth: int) -> bytes:
