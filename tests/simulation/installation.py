@@ -209,14 +209,29 @@ def installed(world: World, seed: int | str) -> Iterator[None]:
     with ExitStack() as stack:
         for module, name, value in replacements:
             stack.enter_context(patch.object(module, name, value))
-        modules = {"core.tracking.event_handlers": handlers, "core.tracking.gateway": gateway}
-        stack.enter_context(patch.dict(sys.modules, modules))
+        for imported in (handlers, gateway):
+            stack.enter_context(replaced_module(imported))
         stack.enter_context(clock.use(SimulatedClock(world.baton)))
         stack.enter_context(silent_logs(world))
         state = random.getstate()
         random.seed(f"product {seed}")
         stack.callback(random.setstate, state)
         yield
+
+
+@contextmanager
+def replaced_module(module: ModuleType) -> Iterator[None]:
+    """Have imports find another module. `patch.dict` would also forget all modules that the product imports meanwhile, so
+    that the next history would load them again.
+    """
+    before = sys.modules.get(module.__name__)
+    sys.modules[module.__name__] = module
+    try:
+        yield
+    finally:
+        del sys.modules[module.__name__]
+        if before is not None:
+            sys.modules[module.__name__] = before
 
 
 def describe_error(error: Exception) -> str:
