@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import chdtri
+from scipy.special import chdtrc, chdtri
 
 Numbers = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -156,14 +156,30 @@ def limit_for(bins: int, reference: int, window: int, chance: float = CHANCE) ->
     return max(DRIFTED, float(chdtri(bins - 1, chance)) * (1 / reference + 1 / window))
 
 
+def chance_of_difference(reference: Counts, window: Counts) -> float:
+    """The p-value of Pearson's chi-squared test that two counts, none of whose bins is empty, have one distribution.
+
+    With two bins, it has Yates's correction for continuity. It is the value of `scipy.stats.chi2_contingency`, which
+    takes a second to import.
+
+    Examples
+    --------
+    >>> round(chance_of_difference(np.array([10, 20, 30]), np.array([30, 20, 10])), 5)
+    5e-05
+    """
+    table = np.stack([reference, window]).astype(np.float64)
+    expected = table.sum(1, keepdims=True) * table.sum(0) / table.sum()
+    distance, freedom = np.abs(table - expected), len(reference) - 1
+    if freedom == 1:
+        distance = np.maximum(distance - 0.5, 0.0)
+    return float(chdtrc(freedom, (distance**2 / expected).sum()))
+
+
 def measure(name: str, reference: Counts, window: Counts) -> Drift:
     """Compare the counts of a window with those of the reference."""
-    from scipy.stats import chi2_contingency  # takes a third of a second, too long for the start of every process
-
     used = (reference + window) > 0
-    table = np.stack([reference[used], window[used]])
     enough = reference.sum() > 0 and window.sum() > 0
-    p_value = float(chi2_contingency(table).pvalue) if enough and used.sum() > 1 else 1.0
+    p_value = chance_of_difference(reference[used], window[used]) if enough and used.sum() > 1 else 1.0
     psi = stability_index(reference, window) if enough else 0.0
     before, now = int(reference.sum()), int(window.sum())
     limit, total = limit_for(int(used.sum()), before, now), max(1, now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shutil
 import sqlite3
 import tempfile
@@ -91,6 +92,8 @@ class Laboratory(AbstractContextManager["Laboratory"]):
         SimulatedDatabase.world = World(Baton(0), 0)
         upgrade(self.database)
         self.prepare()
+        gc.collect()
+        gc.freeze()  # collections would search the product's modules again and again
         return self
 
     def prepare(self) -> None:
@@ -102,6 +105,7 @@ class Laboratory(AbstractContextManager["Laboratory"]):
         self.template, self.files = self.database.copy(), dict(world.files.live)
 
     def __exit__(self, *_error: object) -> None:
+        gc.unfreeze()
         self.database.close()
         shutil.rmtree(self.folder)
 

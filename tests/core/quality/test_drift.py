@@ -7,9 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy.stats import chi2_contingency
 
-from core.quality.drift import MIN_ROWS, Binning, measure, stability_index
+from core.quality.drift import MIN_ROWS, Binning, chance_of_difference, measure, stability_index
 
+tables = arrays(np.int64, st.tuples(st.just(2), st.integers(2, 12)), elements=st.integers(0, 1000)).filter(
+    lambda table: bool(table.sum(0).all() and table.sum(1).all())
+)
 values = arrays(np.float64, st.integers(1, 60), elements=st.floats(-5, 5) | st.just(float("nan")))
 
 
@@ -52,6 +56,11 @@ def test_a_shifted_column_drifts(shift: float) -> None:
     drift = measure("x", binning.count(reference), binning.count(window))
     assert drift.drifted
     assert drift.p_value < 1e-6
+
+
+@given(tables)
+def test_the_p_value_is_that_of_the_chi_squared_test(table: np.ndarray) -> None:
+    assert chance_of_difference(*table) == pytest.approx(chi2_contingency(table).pvalue, rel=1e-9, abs=1e-300)
 
 
 def test_missing_and_unseen_values_are_reported() -> None:
