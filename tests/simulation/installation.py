@@ -221,7 +221,7 @@ def installed(world: World, seed: int | str) -> Iterator[None]:
 
 @contextmanager
 def replaced_module(module: ModuleType) -> Iterator[None]:
-    """Have imports find another module. `patch.dict` would also forget all modules that the product imports meanwhile, so
+    """Have imports find another module. `patch.dict` would also forget modules that the product imports meanwhile, so
     that the next history would load them again.
     """
     before = sys.modules.get(module.__name__)
