@@ -14,6 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from core.database import Database
 from core.settings import Settings
+from migrations.statistics import write_statistics
 
 CHECK = "Check AMEND_DATABASE_URL and AMEND_DATABASE_PASSWORD."
 REASONS = {
@@ -103,6 +104,7 @@ def upgrade(database: Database, revision: str = "head") -> None:
     with database.engine.execution_options(writes=True).begin() as connection:
         lock(connection)
         command.upgrade(make_config(connection), revision)
+        write_statistics(connection)
 
 
 def downgrade(database: Database, revision: str) -> None:
