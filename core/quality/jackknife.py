@@ -79,7 +79,7 @@ def leave_one_out_error(rows: ScoredRows, metric: Metric, value: float, clusters
         changes = np.bincount(clusters, changes).astype(np.float64)
         if len(changes) < 2:
             return math.nan
-    return math.sqrt(float(changes @ changes))
+    return math.sqrt(float(np.square(changes).sum()))
 
 
 def place_in_ranking(rows: ScoredRows, ranking: Ranking) -> Places:

@@ -141,7 +141,8 @@ def defined_labels(rows: ScoredRows, metric: Metric) -> list[tuple[ScoredRows, f
 
 
 def mean_of(rows: ScoredRows, metric: Metric) -> float:
-    return float(rows.weight @ rows.per_row(metric) / rows.weight.sum())
+    # not a product by BLAS, which starts threads for so many rows
+    return float((rows.weight * rows.per_row(metric)).sum() / rows.weight.sum())
 
 
 def recalls(rows: ScoredRows) -> list[tuple[NDArray[np.bool_], float]]:
@@ -180,7 +181,7 @@ def clustered_error(contributions: Numbers, clusters: Clusters | None) -> float:
     """The root of the sum of squares over clusters, with the correction for few clusters."""
     sums = contributions if clusters is None else np.bincount(clusters, contributions)
     count = len(sums)
-    return math.sqrt(float(sums @ sums) * count / (count - 1)) if count > 1 else math.nan
+    return math.sqrt(float(np.square(sums).sum()) * count / (count - 1)) if count > 1 else math.nan
 
 
 def bootstrap(versions: list[ScoredRows], metric: Metric, clusters: Clusters | None) -> float:
