@@ -17,6 +17,7 @@ from core.kprior.model.spec import loss_of
 from core.promotion.gate import ComparedRows, Reference, not_compared, run_gate
 from core.quality.clusters import cluster
 from core.quality.compared_rows import draw_older, predict_as_of, read_subjects
+from core.quality.known_classes import KnownClasses
 from core.quality.queries import GateInputs
 from core.quality.scored_rows import ScoredRows, concatenate
 from core.quality.scoring import score
@@ -88,18 +89,24 @@ class Outcome:
         if older:
             more, (rows,) = score([self.state], converted, options)
             positions, candidate = np.concatenate([positions, more]), concatenate([candidate, rows])
-        chosen, old = np.ones(len(positions), bool), self.before
+        chosen, known = np.ones(len(positions), bool), self.find_known(version, state)
+        if known is not None:
+            earlier = positions <= version.position
+            chosen = known.has(candidate.y) | ~earlier
+            candidate = known.restrict(candidate, self.state, [*self.new, *converted], earlier, options)
         if self.change.spec.changes_rows or not same_schema(state.spec, model.spec):
-            chosen = positions <= version.position
-            old = self.predict_earlier(version, state, older, positions[chosen])
-        elif older or not ours:
-            old = score([state], [*self.old, *older], options)[1][0]
+            chosen &= positions <= version.position
+            old = self.predict_earlier(version, state, older, positions[chosen], known)
+        else:
+            data = [*self.old, *older]
+            old = score([state], data, options)[1][0] if older or not ours else self.before
+            old = old if known is None else known.restrict(old, state, data, earlier, options).take(chosen)
         columns = model.policy.segments
         segments = split_into_segments(self.change.spec.spec, columns, [*self.new, *converted], MIN_ROWS)
         clusters = model.clusters(positions)
         if older:
-            known = model.known_subjects | read_subjects(model.database, model.model_id, older)
-            clusters = cluster(positions, known) if known else None
+            subjects = model.known_subjects | read_subjects(model.database, model.model_id, older)
+            clusters = cluster(positions, subjects) if subjects else None
         return ComparedRows(
             positions[chosen],
             old,
@@ -115,12 +122,25 @@ class Outcome:
         found = [rows.take(~torch.isin(rows.key, gone)) for rows in draw_older(*where, model.holdout_positions)]
         return [rows for rows in found if len(rows)]
 
+    def find_known(self, version: Version, state: State) -> KnownClasses | None:
+        """The classes that an older version had examples of, if the model has others after the change."""
+        model, change = self.model, self.change.spec
+        with model.database.read() as session:
+            return KnownClasses.of(
+                session, model.model_id, version, state.spec, change.spec, model.at, change=change.classes
+            )
+
     def predict_earlier(
-        self, version: Version, state: State, older: list[Examples], positions: NDArray[np.int64]
+        self,
+        version: Version,
+        state: State,
+        older: list[Examples],
+        positions: NDArray[np.int64],
+        known: KnownClasses | None,
     ) -> ScoredRows:
         """What an older version predicts for rows at or before its own position, in its own columns and classes."""
-        model = self.model
+        model, own = self.model, None if known is None else known.own
         if same_schema(state.spec, model.spec):
-            rows = [chunk.take(chunk.key <= version.position) for chunk in (*self.old, *older)]
-            return score([state], rows, model.options)[1][0]
-        return predict_as_of(model.database, model.model_id, state, version.position, positions, model.options)
+            rows = [chunk.take(torch.isin(chunk.key, torch.from_numpy(positions))) for chunk in (*self.old, *older)]
+            return score([state], rows, model.options, own)[1][0]
+        return predict_as_of(model.database, model.model_id, state, version.position, positions, model.options, own)

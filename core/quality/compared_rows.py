@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from core.database import Database
 from core.kprior import Examples, State
@@ -52,11 +53,18 @@ def read_subjects(database: Database, model_id: int, rows: Sequence[Examples]) -
 
 
 def predict_as_of(
-    database: Database, model_id: int, state: State, at: int, positions: Positions, options: MetricOptions
+    database: Database,
+    model_id: int,
+    state: State,
+    at: int,
+    positions: Positions,
+    options: MetricOptions,
+    classes: Tensor | None = None,
 ) -> ScoredRows:
-    """What a version at the position `at` predicts for rows in the layout of its own position."""
+    """What a version at the position `at` predicts for rows in the layout of its own position; `classes` as in
+    `score`."""
     order = np.argsort(positions)
     rows = SampledRows(database, model_id, state.spec, at, positions[order])
-    found, (scored,) = score([state], rows, options)
+    found, (scored,) = score([state], rows, options, classes)
     assert len(found) == len(positions), "a row that is in force now was in force at its own position"
     return scored.take(np.argsort(order))

@@ -19,12 +19,14 @@ from core.quality.label_rows import score_labels
 from core.quality.scored_rows import SMALLEST_PROBABILITY, MetricOptions, ScoredRows, concatenate
 
 DEFAULTS = MetricOptions()
+IMPOSSIBLE = 1e4
+"""The output of a class that cannot be, below all others: its probability is zero, and its loss is finite."""
 
 
 def score(
-    states: Sequence[State], data: Data, options: MetricOptions = DEFAULTS
+    states: Sequence[State], data: Data, options: MetricOptions = DEFAULTS, classes: Tensor | None = None
 ) -> tuple[NDArray[np.int64], list[ScoredRows]]:
-    """Predict the same rows with several versions.
+    """Predict the same rows with several versions; as one of some `classes` only, if a mask (K,) is given.
 
     Returns
     -------
@@ -33,14 +35,20 @@ def score(
     chunks = [chunk for chunk in data if len(chunk)]
     positions = [chunk.key.numpy() for chunk in chunks]
     rows = [
-        concatenate([score_chunk(state, chunk, options) for chunk in chunks] or [no_rows(state)]) for state in states
+        concatenate([score_chunk(state, chunk, options, classes) for chunk in chunks] or [no_rows(state)])
+        for state in states
     ]
     return np.concatenate(positions) if positions else np.zeros(0, np.int64), rows
 
 
-def score_chunk(state: State, chunk: Examples, options: MetricOptions = DEFAULTS) -> ScoredRows:
+def score_chunk(
+    state: State, chunk: Examples, options: MetricOptions = DEFAULTS, classes: Tensor | None = None
+) -> ScoredRows:
     """What a version predicts for a chunk of rows."""
     f, mean = predict(state, chunk.x)
+    if classes is not None and state.predictor.family.name == "categorical":
+        f = torch.where(classes.to(f.device), f, f.min() - IMPOSSIBLE)
+        mean = state.predictor.family.mean(f)
     return score_outputs(state, f, mean, chunk.y, weights_of(chunk), options)
 
 

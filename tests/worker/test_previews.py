@@ -110,3 +110,8 @@ def test_a_preview_of_another_class_gives_the_metrics_of_the_version(deployment:
     deployment.post(f"/v1/models/{name}/examples", {"examples": rows})
     deployment.adapted(name)
     check(deployment, name, "class", {"change": {"target": {"kind": "classes", "values": ["no", "yes", "maybe"]}}})
+    # the examples of another class come with it, while this one has none
+    four = ["no", "yes", "maybe", "later"]
+    rows = [{"id": f"n{i}", "x": {"a": 3.0 + i / 50, "b": 0.0, "city": "oslo"}, "y": "later"} for i in range(60)]
+    added = [{**row, "split": "train"} for row in rows]
+    check(deployment, name, "class and rows", {"change": {"target": {**classes, "values": four}}, "add": added})

@@ -58,9 +58,13 @@ def adapt_tip(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) -> tup
     result = replace(result, cost=result.cost + changes.cost)
     result = certify_if_needed(attempt, snapshot, result, removes=bool(count_rows(changes.removed)))
     draft = complete_draft(attempt, snapshot, "kprior", changes.dataset_digest, with_seconds(result, start))
+    why = describe_bound(snapshot, result)
+    if why and snapshot.removal is None and snapshot.lacks_optimum:
+        why = ""  # a retrain would have no bound either
+        result = replace(result, certificate=None)
     if result.certificate is None and is_worse(snapshot, changes.parent, draft):
         return draft, "the adapted model was worse on the holdout than the previous version"
-    return draft, describe_bound(snapshot, result)
+    return draft, why
 
 
 def describe_bound(snapshot: ModelSnapshot, result: Result) -> str:

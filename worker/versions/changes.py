@@ -1,6 +1,7 @@
 """What was added, removed and changed since a version, in terms of the model's current schema."""
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from functools import reduce
 
 from core.kprior import (
@@ -19,12 +20,13 @@ from core.kprior import (
 )
 from core.kprior.adaptation.schema import Untransferable, change_schema
 from core.kprior.data.schema_conversion import Conversion
-from core.kprior.model.spec import frozen_encoder, is_network, loss_of
+from core.kprior.model.spec import frozen_encoder, is_network, loss_of, values_of
 from core.kprior.passes.moments import encoder_fits
 from core.ledger import passes
 from core.ledger.digest import update_digest
 from core.ledger.layouts import LayoutChange, Unreadable, recovers_examples, steps_until
 from core.ledger.spec_history import layout_at
+from core.ledger.untrained_classes import has_all_classes, untrained_classes
 from core.tables.versions import Version
 from worker.example_reading import Reading
 from worker.job_attempt import JobAttempt
@@ -70,8 +72,10 @@ def changes_since(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) ->
     memory = snapshot.load_memory(parent, tip.position)
     network = is_network(snapshot.spec["architecture"])
     change = layout_change(snapshot, tip)
+    if not network:
+        change = with_first_examples(snapshot, change, tip, parent, added)
     same_rows = change.input is None or change.input.is_identity
-    other_schema = not (same_rows and snapshot.has_schema_of(parent))
+    other_schema = not (same_rows and change.target is None and snapshot.has_schema_of(parent))
     if other_schema or (network and loss_of(parent.spec) != loss_of(snapshot.spec)):
         with cost.timed():
             parent, memory = follow_schema(snapshot, change, tip, parent, memory, added)
@@ -91,6 +95,25 @@ def layout_change(snapshot: ModelSnapshot, tip: Version) -> LayoutChange:
     with snapshot.context.database.read() as session:
         steps = steps_until(session, snapshot.model_id, snapshot.at, tip.position)
     return reduce(LayoutChange.then, steps) if steps else LayoutChange(tip.position, None, None)
+
+
+def with_first_examples(
+    snapshot: ModelSnapshot, change: LayoutChange, tip: Version, parent: State, added: Data
+) -> LayoutChange:
+    """The conversion, in which a class that gets its first examples replaces the class without examples of the tip.
+
+    The tip has no meaningful weights for such a class. A new one starts from the weights that separate its examples.
+    """
+    if snapshot.spec["target"]["kind"] != "classes" or has_all_classes(tip, parent.spec):
+        return change
+    with snapshot.context.database.read() as session:
+        untrained = untrained_classes(session, snapshot.model_id, parent.spec, tip.position)
+    places = change.target or tuple(map(float, range(len(values_of(parent.spec["target"])))))
+    came = {int(code) for chunk in added for code in chunk.y.argmax(1).unique().tolist()}
+    first = {code for code in untrained if places[code] in came}
+    if not first:
+        return change
+    return replace(change, target=tuple(math.nan if code in first else place for code, place in enumerate(places)))
 
 
 def follow_schema(

@@ -10,6 +10,7 @@ from core.kprior import State
 from core.promotion.gate import ComparedRows
 from core.quality.clusters import cluster
 from core.quality.compared_rows import draw_older, predict_as_of, read_subjects
+from core.quality.known_classes import KnownClasses
 from core.quality.scored_rows import MetricOptions, concatenate
 from core.quality.scoring import score
 from core.quality.segments import split_into_segments
@@ -22,20 +23,30 @@ def compare_rows(snapshot: ModelSnapshot, draft: State, version: Version, state:
     """The sample of the holdout, and older rows if it has few, as a draft and an older version predict them.
 
     A version with other columns or classes predicts the rows as they were at its position; newer rows are left out.
+    Older rows are compared among the classes that the older version had examples of.
     """
     options, same_schema = MetricOptions.of(snapshot.policy), snapshot.has_schema_of(state)
     database, model_id = snapshot.context.database, snapshot.model_id
+    with database.read() as session:
+        known = KnownClasses.of(session, model_id, version, state.spec, snapshot.spec, snapshot.at)
     positions, candidate = snapshot.holdout_positions, snapshot.predict_holdout(draft)
     old = snapshot.predict_holdout(state) if same_schema else None
     older = draw_older(database, model_id, snapshot.spec, snapshot.at, version.position, positions)
     if older:
-        more, (rows, *rest) = score([draft, state] if same_schema else [draft], older, options)
-        positions, candidate = np.concatenate([positions, more]), concatenate([candidate, rows])
+        more, (scored, *rest) = score([draft, state] if same_schema else [draft], older, options)
+        positions, candidate = np.concatenate([positions, more]), concatenate([candidate, scored])
         old = None if old is None else concatenate([old, *rest])
-    chosen = np.ones(len(positions), bool)
+    chosen, own = np.ones(len(positions), bool), None
+    if known is not None:
+        earlier, rows, own = positions <= version.position, [*snapshot.holdout, *older], known.own
+        chosen = known.has(candidate.y) | ~earlier
+        candidate = known.restrict(candidate, draft, rows, earlier, options)
+        old = None if old is None else known.restrict(old, state, rows, earlier, options)
     if old is None:
-        chosen = positions <= version.position
-        old = predict_as_of(database, model_id, state, version.position, positions[chosen], options)
+        chosen &= positions <= version.position
+        old = predict_as_of(database, model_id, state, version.position, positions[chosen], options, own)
+    else:
+        old = old.take(chosen)
     data, columns = chain(snapshot.holdout, older), snapshot.policy.segments
     segments = [segment.take(chosen) for segment in split_into_segments(snapshot.spec, columns, data, MIN_ROWS)]
     clusters = snapshot.holdout_clusters

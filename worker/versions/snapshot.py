@@ -19,6 +19,7 @@ from core.kprior.solvers import Watch
 from core.ledger import passes
 from core.ledger.holdout_sample import SampledRows, sample_holdout, sample_training
 from core.ledger.spec_history import spec_at
+from core.ledger.untrained_classes import has_free_biases, untrained_classes
 from core.models.engine_options import memory_policy, removal_promise, solver_options
 from core.models.policy import Policy, policy_of
 from core.models.training_options import training_of
@@ -215,6 +216,14 @@ class ModelSnapshot:
         if len(found) < len(state.memory):
             raise Unadaptable("examples in the memory of the previous version were purged")
         return found
+
+    @cached_property
+    def lacks_optimum(self) -> bool:
+        """Whether a class has no training examples and its bias no penalty: no bound is finite then."""
+        if not has_free_biases(self.spec):
+            return False
+        with self.context.database.read() as session:
+            return bool(untrained_classes(session, self.model_id, self.spec, self.at))
 
     def has_schema_of(self, state: State) -> bool:
         """Whether a state has the same input and target, so that it can be evaluated on the model's examples."""

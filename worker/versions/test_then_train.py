@@ -15,6 +15,7 @@ from core.kprior import State
 from core.ledger import passes
 from core.ledger.batch import to_times
 from core.ledger.queries import find_purged
+from core.ledger.untrained_classes import has_all_classes, untrained_classes
 from core.quality import queries
 from core.quality.batch_alarm import ALARM_ROWS, ALARM_WINDOWS, is_suspicious
 from core.quality.clusters import cluster
@@ -105,8 +106,9 @@ def score_new_examples(snapshot: ModelSnapshot) -> NewExamplesScored:
     names = name_rows(snapshot.spec, snapshot.policy.segments, (chunk.x for chunk in data))
     segments = {column: values[new] for column, values in names.items()}
     scores = Scores(rows.target, positions[new], rows.y, rows.weight, clusters, contestants, segments)
-    loss = estimate(rows, "loss", np.unique(clusters, return_inverse=True)[1])
-    alarm = is_suspicious(loss, len(rows), usual, holdout_loss(champion))
+    expected = find_expected(snapshot, champion, state, rows)
+    loss = estimate(rows.take(expected), "loss", np.unique(clusters[expected], return_inverse=True)[1])
+    alarm = is_suspicious(loss, int(expected.sum()), usual, holdout_loss(champion))
     times = moments(positions[new], details.time, spans)
     windows = []
     for version, challenger in sorted(set(zip(by.tolist(), challengers.tolist(), strict=True))):
@@ -119,6 +121,15 @@ def score_new_examples(snapshot: ModelSnapshot) -> NewExamplesScored:
             window.challenger = challenger or None
             windows.append(window)
     return NewExamplesScored(since, until, tuple(windows), alarm)
+
+
+def find_expected(snapshot: ModelSnapshot, champion: Version, state: State, rows: ScoredRows) -> NDArray[np.bool_]:
+    """(n,) which rows count for the alarm: the first examples of a class that was added on request raise none."""
+    if rows.target != "classes" or has_all_classes(champion, state.spec):
+        return np.ones(len(rows), bool)
+    with snapshot.context.database.read() as session:
+        untrained = untrained_classes(session, snapshot.model_id, state.spec, champion.position)
+    return ~np.isin(rows.y, untrained)
 
 
 def use_recorded(

@@ -14,6 +14,7 @@ from core.kprior.adaptation.result import Result
 from core.kprior.adaptation.schema import Untransferable
 from core.kprior.certificate.refinement import Refinement
 from core.kprior.certificate.result import Reuse
+from core.kprior.certificate.wide_bound import has_free_bias
 from core.kprior.curvature import is_wide
 from core.kprior.data.examples import Data, Examples
 from core.kprior.data.random_samples import Draw
@@ -142,6 +143,8 @@ def what_if(
         result = replace(result, state=found.state, memory=found.memory, cost=cost, certificate=found.certificate)
         if options.tolerance is None or found.certificate.meets(options.tolerance):
             return WhatIf(result, "kprior", True)
+        if lacks_class(result.state, retained):  # a retrain would have no bound either
+            return WhatIf(result, "kprior", True)
     spec = spec_after(state.spec, tasks)
     keeps = options.keeps_units and same_schema(state.spec, spec) and spec["architecture"]["kind"] != "trees"
     trained = retrain(spec, retained, options, execution, Predecessor(state) if keeps else None)
@@ -187,6 +190,17 @@ def suffices(result: Result, options: WhatIfOptions) -> bool:
     if options.forced:
         return False
     return options.tolerance is None or (result.certificate is not None and result.certificate.meets(options.tolerance))
+
+
+def lacks_class(state: State, data: Data) -> bool:
+    """Whether no example has one of the classes, and the bias of this class is free, so that it has no optimum."""
+    family = state.predictor.family
+    if family.name != "categorical" or not has_free_bias(state.regularizer, family.outputs):
+        return False
+    counts = torch.zeros(family.outputs, dtype=torch.float64)
+    for chunk in data:
+        counts += chunk.y.double().sum(0).cpu()
+    return bool((counts == 0).any())
 
 
 def spec_after(spec: Spec, tasks: Sequence[Task]) -> Spec:
