@@ -7,14 +7,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from core.jobs.leases import JobCancelled
-from core.kprior import Cost, SolverError
+from core.kprior import Cost, Examples, SolverError, Training
 from core.kprior.certificate.audit import Audit
 from core.tables.versions import VersionKind
 from core.versions.drafts import VersionDraft
 from worker.versions import method_choice
 from worker.versions.method_choice import NetworkTrials, next_network
+from worker.versions.network_costs import CostHistory
 from worker.versions.snapshot import Unadaptable
 
 PASSES = Audit(10, 100, 0.2, 0.2, 0.01, 0.1, 0.1)
@@ -134,3 +136,29 @@ def test_a_model_that_cannot_be_adapted_is_trained(monkeypatch: pytest.MonkeyPat
         version = next_network(task, snapshot, None)  # type: ignore[arg-type]
         # why it must be a retrain would tell something of who is erased
         assert (version.method, version.why == "examples are purged") == ("retrain", not erasing)
+
+
+def test_a_network_of_few_examples_is_retrained_without_a_survey() -> None:
+    def rows(count: int) -> list[Examples]:
+        return [Examples(torch.arange(count), torch.zeros(count, 1), torch.zeros(count, 1))] if count else []
+
+    measured, training = CostHistory((), (100.0,)), Training()
+    assert measured.favours_retrain(training, 200, rows(30), rows(0))
+    assert measured.favours_retrain(training, 200, rows(0), rows(30))
+    assert not measured.favours_retrain(training, 5_000, rows(30), rows(30))
+    assert not measured.favours_retrain(training, 200, rows(0), rows(0))  # only an audit is missing
+    # small minibatches make a training expensive, and an adaptation that needed its whole budget makes it cheap
+    assert not measured.favours_retrain(Training(batch_size=16), 200, rows(0), rows(30))
+    before = 1_000, rows(0), rows(30)
+    assert CostHistory((1.0,), (50.0,)).favours_retrain(training, *before)
+    assert not CostHistory((0.5,), (100.0,)).favours_retrain(training, *before)
+    assert not CostHistory((1.0,), ()).favours_retrain(training, *before)  # no training was measured
+
+
+def test_the_worker_retrains_at_once_if_that_is_cheaper(monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = SimpleNamespace(parent=SimpleNamespace(count=200), added=[], removed=[], tasks=[])
+    monkeypatch.setattr(method_choice, "changes_since", lambda *_: changes)
+    monkeypatch.setattr(CostHistory, "read", lambda _: CostHistory((), (1.0,)))
+    monkeypatch.setattr(CostHistory, "favours_retrain", lambda *_: True)
+    with pytest.raises(Unadaptable, match="fewer steps"):
+        NetworkTrials.of(None, SimpleNamespace(training=Training()), None)  # type: ignore[arg-type]

@@ -2,16 +2,16 @@
 
 A linear model is adapted, and trained from scratch if its certificate is not good enough. For a network there are
 three methods: an adaptation within a budget, a warm descent on all examples, and a retrain. Their costs are predicted
-from those of the model's earlier versions. The methods are tried in the order of these costs, and the first result
-that passes its audit becomes the version. An audit compares with the old network; keeping the old network is never an
-option, or small changes would be ignored for ever. A retrain needs no audit: the other methods approximate it.
+from those of the model's earlier versions (`network_costs.py`). With few examples, a retrain is made at once. Otherwise
+the methods are tried in the order of these costs, and the first result that passes its audit becomes the version. An
+audit compares with the old network; keeping the old network is never an option, or small changes would be ignored for
+ever. A retrain needs no audit: the other methods approximate it.
 """
 
 from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass, replace
-from statistics import median
 from typing import cast
 
 import structlog
@@ -23,48 +23,22 @@ from core.kprior.adaptation.network_survey import Survey, survey_change
 from core.kprior.certificate.audit import Audit
 from core.kprior.model.spec import frozen_encoder, is_network
 from core.kprior.solvers import Watch
-from core.kprior.solvers.budgeted_adam import warm_visits
 from core.ledger.random_rows import LedgerDraw
-from core.ledger.spec_history import spec_at
 from core.tables.documents import TrialDocument
-from core.tables.models import Model
-from core.tables.versions import Version, VersionState
+from core.tables.versions import Version
 from core.versions import imported_weights
 from core.versions.drafts import VersionDraft
-from core.versions.queries import MAX_NUMBER, page_versions
 from worker.job_attempt import JobAttempt, Progress
 from worker.versions.builder import NUMERICAL_ERRORS, adapt_tip, complete_draft, import_draft, train_draft
 from worker.versions.certificates import publishable
 from worker.versions.changes import Changes, changes_since, spec_changes
 from worker.versions.column_units import find_units
+from worker.versions.network_costs import CostHistory, Trial
 from worker.versions.snapshot import ModelSnapshot, Unadaptable
 
 log = structlog.get_logger("worker")
 
-DEFAULT_EPOCHS = 30
-"""Of a training, until one was measured."""
-DEFAULT_BUDGET_FRACTION = 0.6
-"""What an adaptation takes of its budget, until some were measured: most end after the first stage."""
-HISTORY_VERSIONS = 20
-"""The newest versions, whose measured costs predict the next ones."""
 METHOD_NAMES = {"kprior": "the adaptation", "warm": "the warm descent on all examples", "retrain": "the retrain"}
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A method that was tried. Costs are gradients of single examples."""
-
-    method: str
-    predicted: int
-    """The predicted cost."""
-    visits: int
-    """The actual cost."""
-    count: int
-    """Training examples of the version."""
-    budget: int
-    """The most that an adaptation was allowed to cost."""
-    objection: str = ""
-    """Why the result was rejected; empty if it was not."""
 
 
 def next_version(attempt: JobAttempt, snapshot: ModelSnapshot) -> VersionDraft:
@@ -164,7 +138,9 @@ class NetworkTrials:
 
     @classmethod
     def of(cls, attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) -> NetworkTrials:
-        changes = changes_since(attempt, snapshot, tip)
+        changes, history = changes_since(attempt, snapshot, tip), CostHistory.read(snapshot)
+        if history.favours_retrain(snapshot.training, changes.parent.count, changes.added, changes.removed):
+            raise Unadaptable("a training from scratch takes fewer steps than an adaptation")
         left = changes.parent.count - sum(len(chunk) for chunk in changes.removed)
         draw = LedgerDraw(snapshot.context.database, snapshot.model_id, snapshot.spec, tip.position, snapshot.at, left)
         tasks = [*changes.tasks, *spec_changes(snapshot, changes.parent)]
@@ -177,7 +153,7 @@ class NetworkTrials:
             watch=watch_visits(attempt.progress_within(0.05, 0.1), "Surveying the remaining examples", 4_000),
         )
         survey = replace(survey, cost=survey.cost + changes.cost)
-        predicted = predict_costs(snapshot, survey, unchanged=tip.position == snapshot.at)
+        predicted = history.predict(snapshot.training, survey, unchanged=tip.position == snapshot.at)
         return cls(attempt, snapshot, tip, changes, tasks, survey, predicted)
 
     def make(self, method: str) -> tuple[VersionDraft, Audit | None]:
@@ -231,39 +207,6 @@ class NetworkTrials:
             budget=self.survey.budget,
             objection=objection,
         )
-
-
-def predict_costs(snapshot: ModelSnapshot, survey: Survey, unchanged: bool) -> dict[str, int]:
-    """Predict how many gradients of single examples each method takes, from what the model's last versions took.
-
-    `unchanged`: nothing has changed since the tip, so an adaptation only measures it. The cost of a warm start is
-    known beforehand.
-    """
-    with snapshot.context.database.read() as session:
-        spec, body = session.get_one(Model, snapshot.model_id).spec, snapshot.spec["architecture"]
-        versions = [
-            version
-            for version in page_versions(session, snapshot.model_id, MAX_NUMBER, HISTORY_VERSIONS)
-            if version.state is not VersionState.PURGED  # its costs are deleted
-            and spec_at(session, snapshot.model_id, spec, version.position)["architecture"] == body
-        ]
-    tried = [Trial(**found) for v in versions for found in (v.evaluation or {}).get("trials", [])]
-    fractions = [c.visits / max(1, c.budget) for c in tried if c.method == "kprior" and c.visits]
-    epochs = [c.visits / max(1, c.count) for c in tried if c.method == "retrain"]
-    # a training that was the only method tried is recorded in the version alone
-    epochs += [epochs_of(version) for version in versions if version.method == "retrain"]
-    adaptation = 0.0 if unchanged else min(1.0, median(fractions[:5])) if fractions else DEFAULT_BUDGET_FRACTION
-    return {
-        "kprior": round(adaptation * survey.budget),
-        "warm": warm_visits(survey.count) + survey.count,
-        "retrain": round((epochs[0] if epochs else min(DEFAULT_EPOCHS, snapshot.training.max_epochs)) * survey.count),
-    }
-
-
-def epochs_of(version: Version) -> float:
-    """Epochs of a version's training."""
-    memory = version.memory
-    return float(version.cost["backward_passes"] * memory["fraction"] / max(1, memory["size"]))
 
 
 def watch_visits(progress: Progress, phrase: str, total: int) -> Watch:

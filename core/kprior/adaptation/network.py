@@ -109,11 +109,10 @@ def descend_in_stages(
     """The new weights, their audit, and whether the descent was not interrupted."""
     predictor = survey.predictor
     new_body = predictor is not survey.state.predictor
-    grows = survey.added_count > 0 or new_body
     w = transplant(survey.state, predictor, survey.initial_weights(predictor) if new_body else None)
     w = reset_lost_classes(predictor, w, survey.lost)
     step_loss, size = step_loss_of(survey, cost)
-    spent, last = cost.backward_passes, survey.yardstick.before
+    spent = cost.backward_passes
     whole = max(size, survey.budget - spent)
 
     def report(fraction: float) -> None:
@@ -135,11 +134,10 @@ def descend_in_stages(
         audit = survey.yardstick.measure(predictor, w, cost)
         if not solution.converged:
             return w, audit, False
-        now = audit_rows(predictor, w, survey.yardstick.unseen).losses
-        # A loss that is accepted of a simpler model is no reason to stop early.
-        if not replace(audit, altered=False).objection and not (grows and still_improves(last, now)):
+        # A loss that is accepted of a simpler model is no reason to stop early. Progress is no reason to go on: the
+        # rate has fallen to zero, and at the full rate again, the weights first get worse.
+        if not replace(audit, altered=False).objection:
             break
-        last = now
     return w, audit, True
 
 
@@ -182,12 +180,6 @@ def choose_rate(
         losses[rate] = math.inf if math.isnan(loss) else loss
         cost.forward_passes += len(unseen)
     return min(losses, key=lambda rate: losses[rate])
-
-
-def still_improves(before: Tensor, after: Tensor) -> bool:
-    """Whether the losses on the same rows fell significantly."""
-    gain = before - after
-    return len(gain) > 1 and float(gain.mean()) > 2 * float(gain.std()) / len(gain) ** 0.5
 
 
 def step_loss_of(survey: Survey, cost: Cost) -> tuple[Callable[[Tensor], tuple[Tensor, int]], int]:
