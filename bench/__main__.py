@@ -172,11 +172,16 @@ def gate(
     batches: Annotated[int, typer.Option(help="Number of batches of each model.")] = 50,
     seeds: Annotated[int, typer.Option(help="Number of models of each kind.")] = 1,
     database: Annotated[str, typer.Option(help="SQLite or PostgreSQL. [default: both]")] = "",
+    poison: Annotated[bool, typer.Option(help="Measure what poison in many small batches costs instead.")] = False,
 ) -> None:
     """Count how often the promotion gate rejects ordinary batches."""
-    from bench.gate import run
+    from bench import gate
+    from bench import poison as poisoned
 
-    run(batches, seeds, database)
+    if poison:
+        poisoned.run(seeds)
+    else:
+        gate.run(batches, seeds, database)
 
 
 @app.command()

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import delete, func, or_, select
+from sqlalchemy import delete, func, or_, select, update
 from sqlalchemy.orm import Session, defer
 
 from core.ledger.quarantine import is_new
 from core.ledger.queries import batched
+from core.quality.batch_alarm import ALARM_WINDOWS, BatchLoss, combine, rows_of
 from core.quality.erased_records import MIN_ROUNDED_ROWS
+from core.quality.standard_errors import Estimate
 from core.tables.ledger import Change, ChangeKind, Example, RecordedPrediction
 from core.tables.models import Model
 from core.tables.quality import QualityWindow
@@ -22,6 +25,7 @@ from core.versions.queries import champion_of, first_served, tip_of
 
 WINDOWS_PER_JOB = 20
 """Windows that are read for each job: a backfill with many event times has more, of which only some are read."""
+RECENT_WINDOWS = WINDOWS_PER_JOB * ALARM_WINDOWS
 
 
 @dataclass(frozen=True)
@@ -99,21 +103,27 @@ class RowDetails:
         return cls(subject, time)
 
 
-def usual_losses(session: Session, model_id: int, count: int) -> list[float]:
+def recent_losses(session: Session, model_id: int) -> list[BatchLoss]:
     """The champion's losses in the last jobs without an alarm whose version was not rejected, oldest first."""
     query = select(QualityWindow.job_id, QualityWindow.rows, QualityWindow.metrics)
     calm = query.where(QualityWindow.model_id == model_id, QualityWindow.alarm.is_(False))
-    sums: dict[str | None, tuple[float, int]] = {}
-    for job, rows, metrics in session.execute(calm.order_by(QualityWindow.id.desc()).limit(WINDOWS_PER_JOB * count)):
-        loss = metrics.get("champion", {}).get("loss")
-        if loss is not None:
-            total, seen = sums.get(job, (0.0, 0))
-            sums[job] = (total + rows * loss, seen + rows)
-    jobs = [job for job in sums if job is not None]
+    found: dict[str | None, list[BatchLoss]] = {}
+    for job, rows, metrics in session.execute(calm.order_by(QualityWindow.id.desc()).limit(RECENT_WINDOWS)):
+        champion = metrics.get("champion", {})
+        if "loss" in champion:
+            loss = Estimate(champion["loss"], champion.get("loss_se", math.nan))
+            found.setdefault(job, []).append(BatchLoss(loss, rows, job))
+    jobs = [job for job in found if job is not None]
     rejected = select(Version.job_id).where(Version.job_id.in_(jobs), Version.state == VersionState.REJECTED)
     for job in session.scalars(rejected):
-        sums.pop(job, None)  # a job may have made several
-    return [total / seen for total, seen in list(sums.values())[:count]][::-1]
+        found.pop(job, None)  # a job may have made several
+    return [BatchLoss(combine(windows), rows_of(windows), job) for job, windows in found.items()][::-1]
+
+
+def mark_alarm(session: Session, model_id: int, jobs: Sequence[str | None]) -> None:
+    """Mark the windows of earlier jobs that raised an alarm together with a later one."""
+    windows = (QualityWindow.model_id == model_id, QualityWindow.job_id.in_([job for job in jobs if job is not None]))
+    session.execute(update(QualityWindow).where(*windows).values(alarm=True))
 
 
 def list_windows(session: Session, model_id: int, since: datetime | None = None) -> Sequence[QualityWindow]:

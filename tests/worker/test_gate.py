@@ -9,6 +9,7 @@ import pytest
 
 from tests.worker.deployment import Deployment, Numbers, fitted
 from tests.worker.erasure_helpers import filled_rows
+from tests.worker.test_webhooks import told
 
 DIM = 4
 RULE = np.array([1.5, -1.0, 0.5, 0.0])
@@ -362,6 +363,24 @@ def test_corrections_are_never_rejected_or_quarantined(deployment: Deployment, w
     champion, found = deployment.champion(name), model(deployment, name)
     assert (champion["version"], champion["gate"]["passed"], champion["gate"]["action"]) == (2, False, "warn")
     assert (found["counts"]["train"], found["counts"]["quarantined"]) == (800, 0)
+
+
+def test_small_poisoned_batches_raise_an_alarm_together(deployment: Deployment, world: World) -> None:
+    """Each is too small to be judged by itself: somebody could otherwise poison a model unnoticed, in small steps."""
+    with told(deployment, "batch.suspicious") as (receiver, _):
+        name, _ = started(deployment, world)
+        jobs = []
+        for _ in range(2):
+            world.send(deployment, name, 60, flip=1.0)
+            jobs.append(deployment.adapted(name)["id"])
+        event = {"model": name, "job": jobs[1], "rows": 120}
+        deployment.wait_until(lambda: event in receiver.events("batch.suspicious"))
+        assert not any(one["job"] == jobs[0] for one in receiver.events("batch.suspicious"))
+    items = deployment.get(f"/v1/models/{name}/quality?window=job")["items"]
+    assert [item["alarm"] for item in items] == [True, True]  # the holdout examples of neither judge later versions
+    world.send(deployment, name, 60)
+    deployment.adapted(name)
+    assert [item["alarm"] for item in deployment.get(f"/v1/models/{name}/quality?window=job")["items"]][2:] == [False]
 
 
 def test_accepting_one_batch_does_not_accept_the_next(deployment: Deployment, world: World) -> None:

@@ -17,7 +17,7 @@ from core.ledger.batch import to_times
 from core.ledger.queries import find_purged
 from core.ledger.untrained_classes import has_all_classes, untrained_classes
 from core.quality import queries
-from core.quality.batch_alarm import ALARM_ROWS, ALARM_WINDOWS, is_suspicious
+from core.quality.batch_alarm import ALARM_ROWS, BatchLoss, find_suspicious, rows_of
 from core.quality.clusters import cluster
 from core.quality.erased_records import round_windows
 from core.quality.evaluation_windows import Scores, split_by_time
@@ -43,7 +43,8 @@ class NewExamplesScored:
     """The position up to which earlier jobs have scored."""
     until: int
     windows: tuple[QualityWindow, ...] = ()
-    alarm: bool = False
+    alarm: tuple[BatchLoss, ...] = ()
+    """The batches that raise an alarm together: this one, and earlier ones if it is small."""
 
     def record(self, session: Session, model: Model, job_id: str | None) -> None:
         """Store the windows, in the transaction that records the version.
@@ -62,8 +63,8 @@ class NewExamplesScored:
             session.flush()
             round_windows(session, model.id, gone, ())
         if self.alarm:
-            rows = sum(window.rows for window in self.windows)
-            emit(session, WebhookEvent.BATCH_SUSPICIOUS, model=model.name, job=job_id, rows=rows)
+            queries.mark_alarm(session, model.id, [batch.job for batch in self.alarm])
+            emit(session, WebhookEvent.BATCH_SUSPICIOUS, model=model.name, job=job_id, rows=rows_of(self.alarm))
 
 
 def score_new_examples(snapshot: ModelSnapshot) -> NewExamplesScored:
@@ -74,7 +75,7 @@ def score_new_examples(snapshot: ModelSnapshot) -> NewExamplesScored:
         since, until = model.scored_position, snapshot.at
         champion, frozen = champion_of(session, model), find_frozen(session, model)
         spans = queries.spans_of_new_examples(session, model.id, since, until)
-        usual = queries.usual_losses(session, model.id, ALARM_WINDOWS)
+        earlier = queries.recent_losses(session, model.id)
     nothing = NewExamplesScored(since, until)
     state = load(snapshot, champion)
     if champion is None or state is None or not spans:
@@ -108,7 +109,8 @@ def score_new_examples(snapshot: ModelSnapshot) -> NewExamplesScored:
     scores = Scores(rows.target, positions[new], rows.y, rows.weight, clusters, contestants, segments)
     expected = find_expected(snapshot, champion, state, rows)
     loss = estimate(rows.take(expected), "loss", np.unique(clusters[expected], return_inverse=True)[1])
-    alarm = is_suspicious(loss, int(expected.sum()), usual, holdout_loss(champion))
+    judged = BatchLoss(loss, int(expected.sum()))
+    alarm = find_suspicious(judged, earlier, holdout_loss(champion)) if judged.rows else None
     times = moments(positions[new], details.time, spans)
     windows = []
     for version, challenger in sorted(set(zip(by.tolist(), challengers.tolist(), strict=True))):
@@ -117,10 +119,10 @@ def score_new_examples(snapshot: ModelSnapshot) -> NewExamplesScored:
         if challenger:
             part.contestants["challenger"] = challenged.take(which)
         for moment, together in split_by_time(part, times[which]):
-            window = make_window(snapshot, moment, together, version, frozen, alarm)
+            window = make_window(snapshot, moment, together, version, frozen, alarm is not None)
             window.challenger = challenger or None
             windows.append(window)
-    return NewExamplesScored(since, until, tuple(windows), alarm)
+    return NewExamplesScored(since, until, tuple(windows), tuple(alarm or ()))
 
 
 def find_expected(snapshot: ModelSnapshot, champion: Version, state: State, rows: ScoredRows) -> NDArray[np.bool_]:

@@ -295,6 +295,17 @@ def test_an_operator_without_the_key_cannot_forge_the_past(
     assert verify_forged(shared, tmp_path, forge)
 
 
+def test_the_oldest_record_can_be_deleted_as_if_it_had_expired(shared: Installation, tmp_path: Path) -> None:
+    """Nothing in the register shows how old it is; its commitment, and a copy that somebody else has, remain."""
+
+    def forge(session: Session, store: Store) -> None:
+        first = session.get_one(Leaf, 0)
+        first.record, first.salt, first.created_at = None, None, first.created_at - timedelta(days=4000)
+        store.write(files.name_of(0), json.dumps(stored_entry(first)).encode())
+
+    assert verify_forged(shared, tmp_path, forge) == []
+
+
 EDITS: dict[str, Callable[[Session, Installation], Any]] = {
     "the reason of a refusal": lambda s, i: setattr(s.get_one(Erasure, i.refused), "refusal", "another"),
     "a refusal to a completion": lambda s, i: setattr(s.get_one(Erasure, i.refused), "state", ErasureState.COMPLETED),

@@ -5,6 +5,7 @@ The same rule as in production decides; the models are scikit-learn's, so that h
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -16,10 +17,10 @@ from sklearn.linear_model import LogisticRegression
 from core.models.policy import GatePolicy
 from core.promotion.gate import ComparedRows, Reference, compare_segments
 from core.promotion.gate_rule import Limits, judge
-from core.quality.batch_alarm import is_suspicious
+from core.quality.batch_alarm import BatchLoss, find_suspicious
 from core.quality.scored_rows import ScoredRows
 from core.quality.segments import Segment
-from core.quality.standard_errors import PairedEstimate, compare, estimate
+from core.quality.standard_errors import Estimate, PairedEstimate, compare, estimate
 
 Rows = tuple[NDArray[np.float64], NDArray[np.int64]]
 D = 12
@@ -56,16 +57,17 @@ def live_through(seed: int, batches: Callable[[World], list[Rows]]) -> tuple[lis
     confirmed_on = holdout
     champion = confirmed = LogisticRegression().fit(*train)
     clean = score(champion, test).loss.mean()
-    usual = [float(score(champion, holdout).loss.mean())]
+    usual, on_holdout = list[BatchLoss](), estimate(score(champion, holdout), "loss")
     rejected, alarms = [], []
     for day, batch in enumerate(batches(world)):
         held_out = np.arange(len(batch[1])) % 10 == 0
-        before = estimate(score(champion, batch), "loss")
-        alarm = is_suspicious(before, len(batch[1]), usual)
+        before = BatchLoss(estimate(score(champion, batch), "loss"), len(batch[1]), str(day))
+        alarm = find_suspicious(before, usual, on_holdout)
         if alarm:
             alarms.append(day)
+            usual = [one for one in usual if one not in alarm]
         else:
-            usual.append(before.value)
+            usual.append(before)
         joined = join(train, (batch[0][~held_out], batch[1][~held_out]))
         new = LogisticRegression().fit(*joined)
         verdicts = [
@@ -116,6 +118,38 @@ def test_a_third_of_flipped_labels_raises_an_alarm() -> None:
         return [world.rows(600, flip=0.33 if day == 3 else 0) for day in range(5)]
 
     assert [live_through(seed, batches)[1] for seed in range(3)] == [[3], [3], [3]]
+
+
+@pytest.mark.parametrize("size", [20, 45, 90])
+def test_small_batches_of_flipped_labels_raise_an_alarm_together(size: int) -> None:
+    """Otherwise, somebody could poison a model in steps that are too small for an alarm."""
+
+    def batches(world: World) -> list[Rows]:
+        return [world.rows(size, flip=1.0 if day >= 8 else 0) for day in range(16)]
+
+    for seed in range(3):
+        _, alarms, _ = live_through(seed, batches)
+        assert alarms
+        assert 8 <= alarms[0] <= 8 + math.ceil(100 / size)
+
+
+def test_small_ordinary_batches_are_not_suspicious_also_after_an_alarm() -> None:
+    def batches(world: World) -> list[Rows]:
+        sizes = [10, 30, 60, 99, 600]
+        return [world.rows(sizes[day % 5], flip=1.0 if 60 <= day < 66 else 0) for day in range(200)]
+
+    for seed in range(3):
+        _, alarms, _ = live_through(seed, batches)
+        assert alarms
+        assert all(60 <= day < 66 for day in alarms)
+
+
+def test_a_few_rows_are_not_the_usual_loss() -> None:
+    """The chance of five tiny batches decided whether the next large one raised an alarm."""
+    tiny = [BatchLoss(Estimate(0.2, 0.1), 3, str(i)) for i in range(5)]
+    large = BatchLoss(Estimate(0.5, 0.02), 600)
+    assert find_suspicious(large, tiny, Estimate(0.5, 0.02)) is None
+    assert find_suspicious(large, tiny, None) is None
 
 
 def test_ordinary_batches_are_neither_rejected_nor_suspicious() -> None:
