@@ -26,7 +26,10 @@ gc.disable()  # collecting garbage while modules are imported takes seconds
 BACKENDS = ("sqlite", "postgresql")
 EITHER_BACKEND = ("tests/service/", "tests/worker/", "tests/amend/", "tests/endurance/")
 """Folders whose tests run on one of the two databases: they do not test what the databases do differently."""
-LONG = ("tests/endurance/", "tests/worker/", "tests/amend/", "tests/production/", "tests/service/")
+LONG = (
+    *("tests/endurance/", "tests/worker/", "tests/amend/", "tests/production/", "tests/service/"),
+    *("tests/core/tracking/", "tests/simulation/"),
+)
 """Folders that are started first, so that no long test is the last one to finish."""
 SHARED = ("wheel", "installed", "mlflow", "deployment", "stack", "small")
 """Session fixtures that take seconds to set up."""
