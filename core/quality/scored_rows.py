@@ -116,10 +116,15 @@ class ScoredRows:
     def classifies(self) -> bool:
         return self.target in ("binary", "classes", "labels")
 
-    @property
+    @cached_property
     def truth(self) -> NDArray[np.int64]:
         """(n,) true classes or sets of labels; a soft label is of the likelier class."""
         return (self.y > 0.5 if self.target == "binary" else self.y).astype(np.int64)
+
+    @cached_property
+    def computed(self) -> dict[Any, Any]:
+        """Metrics and influences that were computed of these rows, since a comparison needs them as well."""
+        return {}
 
     @cached_property
     def order(self) -> NDArray[np.int64]:

@@ -107,6 +107,12 @@ def fewest_of_a_class(rows: ScoredRows) -> int:
 
 def value_of(rows: ScoredRows, metric: Metric) -> float:
     """The metric itself; NaN where it is undefined: without rows, or AUC of a single class."""
+    if metric not in rows.computed:
+        rows.computed[metric] = compute_value(rows, metric)
+    return float(rows.computed[metric])
+
+
+def compute_value(rows: ScoredRows, metric: Metric) -> float:
     if len(rows) == 0:
         return math.nan
     if rows.target == "labels" and metric in MACRO_AVERAGES:
@@ -154,6 +160,13 @@ def recalls(rows: ScoredRows) -> list[tuple[NDArray[np.bool_], float]]:
 
 def influence(rows: ScoredRows, metric: Metric, value: float) -> Numbers:
     """(n,) the contribution of each row to the metric's deviation from its expected value."""
+    if ("influence", metric) not in rows.computed:
+        rows.computed["influence", metric] = compute_influence(rows, metric, value)
+    found: Numbers = rows.computed["influence", metric]
+    return found
+
+
+def compute_influence(rows: ScoredRows, metric: Metric, value: float) -> Numbers:
     if rows.target == "labels" and metric in MACRO_AVERAGES:
         parts = [influence(one, metric, own) for one, own in defined_labels(rows, metric)]
         return np.mean(parts, 0)  # type: ignore[no-any-return]
