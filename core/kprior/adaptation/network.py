@@ -21,6 +21,7 @@ from core.kprior.adaptation.result import Result
 from core.kprior.certificate.audit import Audit
 from core.kprior.certificate.certificate import Certificate
 from core.kprior.data.examples import Examples
+from core.kprior.data.random_samples import sample_rows
 from core.kprior.memory.memory import MemoryPolicy
 from core.kprior.memory.selection import MemorySelection, select_again
 from core.kprior.model.predictor import Predictor
@@ -43,8 +44,9 @@ SOFT_LABEL_WEIGHT, TEMPERATURE = 0.2, 4.0
 new architecture, which starts elsewhere, learns from true labels alone."""
 REMOVED_ROW_WEIGHT, MAX_REMOVED_PER_BATCH = 0.5, 32
 """The weight of a removed row relative to a retained one, and the maximum number of removed rows in a minibatch."""
-LAST_LAYER_ROWS = 4_000
-"""Number of rows that the curvature of the last layer is estimated from."""
+LAST_LAYER_ROWS, MIN_LAST_LAYER_ROWS = 4_000, 500
+"""Number of rows that the curvature of the last layer is estimated from, and the smallest number of retained and of
+added ones."""
 
 
 def adapt_network(request: AdaptationRequest) -> Result:
@@ -97,10 +99,23 @@ def next_network(survey: Survey, memory: Examples, policy: MemoryPolicy, w: Tens
     anchor = Anchor(w, -regularizer.gradient(w), None)
     spec = survey.task_set.regularizer or state.regularizer_spec
     # Since no sums are carried on, the curvature of the last layer is estimated from a few retained rows.
-    drawn = survey.draw(LAST_LAYER_ROWS, survey.seed) if has_last_layer(predictor) else None
-    last_layer = estimate_last_layer(predictor, w, [(drawn, survey.retained_count), (survey.added, survey.added_count)])
+    last_layer = None
+    if has_last_layer(predictor):
+        share = survey.added_count / max(1, survey.count)
+        few = None if survey.added is None else sample_rows([[survey.added]], fraction_of(LAST_LAYER_ROWS, share), 0)
+        drawn = survey.draw(fraction_of(LAST_LAYER_ROWS, 1 - share), survey.seed)
+        last_layer = estimate_last_layer(predictor, w, [(drawn, survey.retained_count), (few, survey.added_count)])
     state = State(predictor, regularizer, spec, w, anchor, remembered, survey.count, last_layer=last_layer)
     return state, rows
+
+
+def fraction_of(rows: int, share: float) -> int:
+    """A share of some rows, but enough of them for an estimate.
+
+    >>> fraction_of(4_000, 0.3), fraction_of(4_000, 0.001)
+    (1200, 500)
+    """
+    return max(MIN_LAST_LAYER_ROWS, round(rows * share))
 
 
 def descend_in_stages(
