@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from core.database import run_before_commit
 from core.ledger.queries import batched
 from core.register import files, merkle, signed_tree, signing_keys
-from core.register.records import PendingLeaf, StoredEntry, new_record, stored_entry
+from core.register.records import PendingLeaf, StoredEntry, commit, new_record, stored_entry
 from core.register.signing import Head, signer_of
 from core.tables.register import Leaf, RecordKind
 from core.versions.store import Store
@@ -137,14 +137,17 @@ def records_by_erasure(session: Session, erasure_ids: Sequence[str]) -> dict[str
 
 
 def all_records(session: Session) -> dict[int, dict[str, Any]]:
-    """All records that have not expired, by the index of their leaf."""
-    found = session.execute(select(Leaf.index, Leaf.record).where(Leaf.record.is_not(None)).order_by(Leaf.index))
+    """All records that have not expired, by the index of their leaf; without altered ones, which verification reports
+    by their commitments."""
+    columns = select(Leaf.index, Leaf.salt, Leaf.record, Leaf.commitment).where(Leaf.record.is_not(None))
     records: dict[int, dict[str, Any]] = {}
-    for index, text in found:
+    for index, salt, text, commitment in session.execute(columns.order_by(Leaf.index)):
         try:
-            records[index] = json.loads(text or "")
-        except ValueError:  # altered; verification reports its commitment
+            record = json.loads(text or "") if commit(salt or b"", text or "") == commitment else None
+        except ValueError:  # of an invented leaf
             continue
+        if isinstance(record, dict) and "kind" in record:
+            records[index] = record
     return records
 
 

@@ -17,6 +17,8 @@ from core.tables.register import Leaf, Node, SigningKey
 
 LOCK = "register"
 """Name of the row whose value is the newest signed head, and whose lock is the register's."""
+TEXTS = ("root", "time", "signature", "key_id")
+"""Fields of a head that are texts."""
 
 
 class SubtreeReader:
@@ -44,7 +46,7 @@ def damaged(reason: str) -> Unavailable:
 def lock(session: Session) -> Head | None:
     """Lock the register until the end of the transaction; returns its head, which is None if it is empty."""
     row = session.get_one(Metadata, LOCK, with_for_update=True, populate_existing=True)
-    return cast(Head, json.loads(row.value)) if row.value else None
+    return parse_head(row.value)
 
 
 def append(session: Session, leaves: Sequence[PendingLeaf], first: int, signer: Signer) -> Head:
@@ -109,8 +111,20 @@ def check_head(session: Session, size: int, nodes: merkle.Nodes, signer: Signer)
 
 def newest_head(session: Session) -> Head | None:
     """The newest signed head; None if the register is empty."""
-    value = session.scalar(select(Metadata.value).where(Metadata.name == LOCK))
-    return cast(Head, json.loads(value)) if value else None
+    return parse_head(session.scalar(select(Metadata.value).where(Metadata.name == LOCK)))
+
+
+def parse_head(value: bytes | None) -> Head | None:
+    """A stored head. Raises Unavailable if somebody replaced it by something else."""
+    if not value:
+        return None
+    try:
+        found = json.loads(value)
+        if isinstance(found["size"], int) and all(isinstance(found[name], str) for name in TEXTS):
+            return cast(Head, found)
+    except (KeyError, TypeError, ValueError):
+        pass
+    raise damaged("Its last signed head cannot be read.")
 
 
 def current_head(session: Session) -> Head:

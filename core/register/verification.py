@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from core.database import utc_text
 from core.register import files, merkle, signed_tree
 from core.register.record_retention import cutoff
-from core.register.records import commit, stored_entry
+from core.register.records import StoredEntry, commit, stored_entry
 from core.register.signing import LOST, is_named, is_signed, previous_signer_of, signer_of
 from core.tables.register import Leaf, Node, RecordKind, SigningKey
 from core.versions.store import Store
@@ -143,11 +143,19 @@ def check_files(leaves: Sequence[Leaf], store: Store, strays: Set[str]) -> Itera
         content: dict[str, Any] | None = files.read_leaf(store, leaf.index) if names.pop(leaf.index, None) else None
         if content is None and leaf.filed:
             yield Flaw("missing: its file is no longer in the store", leaf.index)
-        elif content is not None and content != stored_entry(leaf) and (leaf.filed or not is_outdated(content, leaf)):
+        elif content is not None and content != entry_of(leaf) and (leaf.filed or not is_outdated(content, leaf)):
             yield Flaw("altered: its file in the store differs from the database", leaf.index)
     for index, name in names.items():
         if name not in strays:
             yield Flaw("missing in the database: it is only in the store", index)
+
+
+def entry_of(leaf: Leaf) -> StoredEntry | None:
+    """What the file of a leaf should contain; None if its record was altered so that it is no JSON."""
+    try:
+        return stored_entry(leaf)
+    except ValueError:
+        return None
 
 
 def is_outdated(content: dict[str, Any], leaf: Leaf) -> bool:

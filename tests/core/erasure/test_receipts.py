@@ -188,6 +188,22 @@ def delete_record(session: Session, _: Store) -> None:
     session.execute(update(Leaf).where(Leaf.index == 0).values(record=None, salt=None))
 
 
+def replace_record(text: str) -> Callable[[Session, Store], None]:
+    """Put something into the database that Amend cannot have written."""
+
+    def forge(session: Session, _: Store) -> None:
+        session.get_one(Leaf, 0).record = text
+
+    return forge
+
+
+def invent_leaf(session: Session, _: Store) -> None:
+    """A leaf whose commitment is right, and whose record lacks all fields but one."""
+    leaf = session.get_one(Leaf, 0)
+    leaf.record = canonical({"kind": RecordKind.COMPLETED})
+    leaf.commitment = commit(leaf.salt or b"", leaf.record)
+
+
 def rebuild_without_key(session: Session, store: Store) -> None:
     """Rebuild the whole register with false dates; the new head is signed with another key."""
     path = Path(store.root).parent / "forged.pem"
@@ -280,6 +296,11 @@ FORGERIES: dict[str, Callable[[Session, Store], None]] = {
     "delete a record": delete_record,
     "delete a record and backdate its leaf": delete_record_and_backdate_it,
     "delete the first records and backdate their leaves": delete_first_records_and_backdate_them,
+    "a record that is not JSON": replace_record("{"),
+    "a record that is a list": replace_record("[1]"),
+    "a record that is null": replace_record("null"),
+    "a record without fields": replace_record("{}"),
+    "an incomplete record with its commitment": invent_leaf,
     "rebuild the register with another key": rebuild_without_key,
     "rebuild the register, and exchange the public key": rebuild_and_exchange_key,
     "rebuild the register, and exchange the public key under its id": rebuild_and_exchange_key_under_its_id,
@@ -293,6 +314,15 @@ def test_an_operator_without_the_key_cannot_forge_the_past(
 ) -> None:
     assert shared.verify() == []
     assert verify_forged(shared, tmp_path, forge)
+
+
+@pytest.mark.parametrize("head", [b"{", b"{}", b"[1]", b'{"size": "3"}'])
+def test_a_head_that_cannot_be_read_is_reported(shared: Installation, tmp_path: Path, head: bytes) -> None:
+    def forge(session: Session, _: Store) -> None:
+        session.get_one(Metadata, signed_tree.LOCK).value = head
+
+    with pytest.raises(Unavailable, match="was altered"):
+        verify_forged(shared, tmp_path, forge)
 
 
 def test_the_oldest_record_can_be_deleted_as_if_it_had_expired(shared: Installation, tmp_path: Path) -> None:
