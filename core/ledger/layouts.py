@@ -153,7 +153,9 @@ class Layout:
         if self._encoded:
             return self._encoded_examples(rows, skip_unencoded)
         if not self.steps and self.labels:
-            bodies = np.ascontiguousarray(rows.x).view(np.uint8).reshape(len(rows.x), -1)
+            # without rows, as of a person whose examples were deleted before the erasure, -1 would be ambiguous
+            width = rows.x.shape[1] * rows.x.itemsize if rows.x.ndim > 1 else 0
+            bodies = np.ascontiguousarray(rows.x).view(np.uint8).reshape(len(rows.x), width)
             return self._with_stored(self._examples(rows, rows.y, rows.x), rows.y, bodies)
         if not self.steps:
             return self._examples(rows, rows.y, rows.x)

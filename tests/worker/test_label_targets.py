@@ -11,7 +11,10 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score, average_precision_score, f1_score, log_loss, roc_auc_score
 from sklearn.multiclass import OneVsRestClassifier
+from sqlalchemy import select
 
+from core.models import catalog
+from core.tables.ledger import HAS_CONTENT, Example
 from tests.worker.deployment import DIM, Deployment, Numbers
 from tests.worker.erasure_helpers import erase
 from tests.worker.test_texts import HASHING, hashed, send
@@ -222,3 +225,27 @@ def test_texts_have_labels(deployment: Deployment) -> None:
     deployment.settled(name)
     version = check(deployment, name, fitted(hashed(texts[10:]), labels[10:], 1.0), VALUES[:2])
     assert version["certificate"]["scope"] == "head"
+
+
+def test_a_person_whose_examples_were_deleted_before_is_erased(deployment: Deployment) -> None:
+    """Nothing is left to read of examples that a version learnt; this failed the erasure."""
+    name = deployment.new_model(target=TARGET, policy={"holdout": 0.2})
+    x, y = label_problem(200)
+    person = f"{name}-person"
+    deployment.post(f"/v1/models/{name}/examples", {"examples": rows_of(x[:190], y[:190])})
+    deployment.post(
+        f"/v1/models/{name}/examples",
+        {"examples": rows_of(x[190:], y[190:], first=190, subject=person, split="train")},
+    )
+    deployment.adapted(name)
+    deployment.ended(deployment.remove(name, range(190, 200))["job"])
+    with deployment.database.read() as session:
+        model = catalog.find(session, name, None)
+    content = select(Example.position).where(Example.model_id == model.id, Example.position > 190, HAS_CONTENT)
+
+    def deleted() -> bool:
+        with deployment.database.read() as session:
+            return session.scalar(content.limit(1)) is None
+
+    deployment.wait_until(deleted)
+    erase(deployment, person)
