@@ -142,6 +142,9 @@ def from_pandas(frame: Any) -> Iterator[Any]:
 def convert_frame(kind: Any, frame: Any) -> Any:
     """A pandas frame as an Arrow table or record batch. Raises FrameInvalid, which names the column, if it cannot."""
     pa = require("pyarrow")
+    if not frame.columns.is_unique:
+        name = frame.columns[frame.columns.duplicated()][0]
+        raise FrameInvalid(f"Two columns of the frame are named {str(name)!r}. Rename or drop one of them.")
     # Any index other than `id` is dropped: as a column it would be taken for a feature.
     index = "id" in frame.index.names
     dense = densify(frame)

@@ -13,6 +13,7 @@ from amend.estimators.pipeline_columns import (
     FLAG,
     MISSING,
     OTHER,
+    UNSEEN,
     Categories,
     Feature,
     NotColumnwiseError,
@@ -25,7 +26,7 @@ from amend.estimators.pipeline_columns import (
     transform,
 )
 from amend.estimators.pipeline_steps import PipelineReader, Slot
-from amend.estimators.torch_modules import describe_module, is_plain, to_safetensors
+from amend.estimators.torch_modules import describe_module, is_plain, require_fit, to_safetensors
 from amend.estimators.tree_readers import is_ensemble
 from amend.estimators.trees import compose_trees
 
@@ -96,6 +97,8 @@ class Encoding:
 
 def compose(estimator: Any, inputs: Inputs, outputs: Mapping[str, Any] | None, regularizer: Spec | None) -> Import:
     """The model that predicts what the estimator predicts, and that a retrain on the same rows would give."""
+    if isinstance(estimator, type):
+        raise EstimatorUnsupported(f"{estimator.__name__} is a class. Pass a fitted estimator.")
     if is_a(estimator, "Module"):
         require(
             is_a(estimator, "Sequential"),
@@ -107,6 +110,7 @@ def compose(estimator: Any, inputs: Inputs, outputs: Mapping[str, Any] | None, r
             "A torch module does not tell what it predicts. Pass outputs=, for example {'kind': 'binary'}, "
             "{'kind': 'classes', 'values': ['cat', 'dog']}, {'kind': 'number'} or {'kind': 'count'}.",
         )
+        require(isinstance(outputs, Mapping) and "kind" in outputs, "outputs= must be a target: {'kind': 'binary'}.")
         assert outputs is not None
         if frozen := split_frozen(estimator, outputs):
             return Import(**compose_frozen(*frozen, inputs, outputs, regularizer))
@@ -169,6 +173,7 @@ def compose_module(module: Any, inputs: Inputs, outputs: Mapping[str, Any], regu
         unchanged = {"steps": [keep_all(len(columns))], "features": inputs.names, "trained_on": "other"}
         given = {"kind": "table", "columns": columns, "transform": unchanged}
     architecture = {"kind": "sequential", "layers": described.layers}
+    require_fit(module, inputs)
     penalty = regularizer or {"kind": "l2", "delta": 1.0, "penalize_bias": False}
     tensors = to_safetensors(described.tensors)
     examples = inputs.only(inputs.names or [])
@@ -248,7 +253,8 @@ def keep_all(count: int) -> Spec:
 def describe_column(name: str, reader: PipelineReader, i: int) -> Spec:
     if i not in reader.categories:
         return {"name": name, "type": "number"}
-    return {"name": name, "type": "category", "values": reader.categories[i], "other": True}
+    values = reader.categories[i]
+    return {"name": name, "type": "category", "values": values, "other": UNSEEN not in values}
 
 
 def feature_names(steps: list[Any], count: int) -> list[str]:
@@ -303,9 +309,11 @@ def encode_table(names: list[str], features: list[Feature], found: Categories) -
         if i in numbers:
             columns.append({"name": names[i], "type": "number"})
             continue
-        known, accepts = found.values[i], i in found.unseen
+        known, accepts = found.values[i], i in found.unseen and UNSEEN not in found.values[i]
+        if not accepts and any((f.column, f.value) == (i, OTHER) for f in features):
+            raise NotColumnwiseError("A OneHotEncoder groups values, one of which is named 'other'.")
         columns.append({"name": names[i], "type": "category", "values": known, "other": accepts})
-        indicators = [*known, *([OTHER] if accepts and "other" not in known else []), MISSING]
+        indicators = [*known, *([OTHER] if accepts else []), MISSING]
         places |= {(i, value): size + k for k, value in enumerate(indicators)}
         size += len(indicators)
     own = [places[f.column, f.value] for f in features]

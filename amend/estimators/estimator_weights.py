@@ -132,7 +132,7 @@ def read_linear(estimator: Any, inputs: Inputs) -> Fitted:
             "A liblinear fit with intercept_scaling other than 1 cannot be imported. Use 1, or another solver.",
         )
         return Fitted([layer], target, True, penalize_bias, class_weights(estimator, target, inputs))
-    require(len(weight) == 1, "An estimator of several targets cannot be imported.")
+    require(len(weight) == 1, "An estimator of several targets cannot be imported. Fit one for each target.")
     if is_a(estimator, "PoissonRegressor"):  # its loss is a mean, Amend's a sum
         return Fitted([Layer(weight, bias, float(estimator.alpha) * inputs.total)], {"kind": "count"}, True)
     alpha = getattr(estimator, "alpha_", getattr(estimator, "alpha", 0.0))
@@ -245,7 +245,9 @@ def read_network(estimator: Any, rows: int) -> Fitted:
         require(not several, "A multi-label classifier cannot be imported.")
         layers[-1], target = to_classes(layers[-1], estimator.classes_)
     else:
-        require(estimator.n_outputs_ == 1, "An estimator of several targets cannot be imported.")
+        require(
+            estimator.n_outputs_ == 1, "An estimator of several targets cannot be imported. Fit one for each target."
+        )
         if estimator.out_activation_ == "exp":
             target = {"kind": "count"}
     return Fitted(layers, target, len(layers) == 1)

@@ -93,7 +93,10 @@ PREFIXES = {"train": "row", "holdout": "holdout"}
 def describe_frame(frame: Any, target: str, split: str) -> Inputs:
     import pyarrow as pa
 
-    table = pa.Table.from_batches(list(example_batches.record_batches(frame) or ()))
+    batches = list(example_batches.record_batches(frame) or ())
+    if not any(batch.num_rows for batch in batches):
+        raise EstimatorUnsupported("The frame has no rows. Pass the rows that the estimator was fitted on.")
+    table = pa.Table.from_batches(batches)
     if target not in table.column_names:
         raise EstimatorUnsupported(
             f"The frame has no column {target!r}. Pass the name of the target column as target=. Its columns are "

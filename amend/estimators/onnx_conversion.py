@@ -10,7 +10,7 @@ from typing import Any
 
 from amend.errors import EstimatorUnsupported
 from amend.estimators.fitted_rows import Inputs
-from amend.estimators.pipeline_columns import is_a, require
+from amend.estimators.pipeline_columns import UNSEEN, is_a, require
 
 Spec = dict[str, Any]
 OPSET = 17
@@ -84,7 +84,9 @@ def describe_column(name: str, inputs: Inputs) -> Spec:
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         return {"name": name, "type": "number"}
     values = sorted({value for value in column.to_pylist() if value})
-    return {"name": name, "type": "category", "values": values or ["other"], "other": True}
+    strange = [value for value in values if not value.isprintable()]
+    require(not strange, f"The category {strange[:1]} of {name!r} has control characters. Replace it, and fit again.")
+    return {"name": name, "type": "category", "values": values or [UNSEEN], "other": UNSEEN not in values}
 
 
 def to_onnx(steps: list[Any], types: list[Any], reason: str) -> bytes:

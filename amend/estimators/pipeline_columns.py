@@ -15,6 +15,9 @@ MISSING = object()
 """The value of the indicator of a missing category."""
 OTHER = object()
 """The value of the indicator of all values that are not listed."""
+UNSEEN = "other"
+"""The name under which the service counts unseen values. A column with a value of this name cannot accept any: they
+would be mistaken for it."""
 KERNEL = 'create a model with the architecture {"kind": "kernel", "lengthscale": ...} (docs/how-to/kernel-models.md)'
 """Advice for kernels, which cannot be imported."""
 NUMBER = object()
@@ -301,6 +304,9 @@ def plain_value(value: Any) -> int | str:
         return str(value).lower()
     if isinstance(value, float) and value.is_integer():
         return int(value)
+    if isinstance(value, str) and not (value and value.isprintable()):
+        problem = "has control characters" if value else "counts as a missing value in Amend"
+        raise EstimatorUnsupported(f"The category or class {value!r} {problem}. Replace it in the rows, and fit again.")
     if not isinstance(value, int | str):
         raise EstimatorUnsupported(
             f"The category or class {value!r} is neither text nor a whole number. Convert its column to text, or to "

@@ -112,7 +112,10 @@ class PipelineReader:
         import numpy as np
 
         values = fill_values(imputer)
-        require(is_nan(imputer.missing_values), "A SimpleImputer of values other than NaN cannot be imported.")
+        require(
+            is_nan(imputer.missing_values),
+            "A SimpleImputer of values other than NaN cannot be imported. Replace them by NaN and fit again.",
+        )
         kept = [i for i, value in enumerate(values) if value is not None]
         flags = [int(i) for i in imputer.indicator_.features_] if imputer.add_indicator else []
         texts = categorical or any(isinstance(value, str) for value in values)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
 from amend.errors import EstimatorUnsupported
+from amend.estimators.fitted_rows import Inputs
 from amend.estimators.pipeline_columns import is_a, require
 
 Spec = dict[str, Any]
@@ -68,6 +70,20 @@ def describe_module(module: Any, target: Mapping[str, Any]) -> Module:
     found = layers[-1]["outputs"]
     require(found == outputs, f"The module has {found} outputs, but the target needs {outputs}.")
     return Module(layers, {"w": np.concatenate(weights), **buffers})
+
+
+def require_fit(module: Any, inputs: Inputs) -> None:
+    """Refuse rows that the module cannot read, with torch's reason."""
+    import torch
+
+    layers = deepcopy(module).cpu().float().eval()
+    try:
+        with torch.no_grad():
+            layers(torch.zeros(2, *inputs.shape))
+    except (RuntimeError, ValueError, IndexError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        shape = list(inputs.shape)
+        raise EstimatorUnsupported(f"The module cannot read rows of the shape {shape}: {reason[:200]}") from error
 
 
 def describe_layer(name: str, part: Any) -> Spec:

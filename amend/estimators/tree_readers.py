@@ -75,7 +75,10 @@ def read_ensemble(estimator: Any, outputs: Mapping[str, Any] | None, columns: li
         return read_lightgbm(estimator, outputs, columns)
     if module == "xgboost":
         return read_xgboost(estimator, outputs)
-    require(getattr(estimator, "n_outputs_", 1) == 1, "An estimator of several targets cannot be imported.")
+    require(
+        getattr(estimator, "n_outputs_", 1) == 1,
+        "An estimator of several targets cannot be imported. Fit one for each target.",
+    )
     if is_a(estimator, *BOOSTED):
         return read_boosted(estimator)
     return read_histogram(estimator) if is_a(estimator, *HISTOGRAM) else read_forest(estimator)

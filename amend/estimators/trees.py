@@ -13,6 +13,7 @@ from amend.estimators.pipeline_columns import (
     CODE,
     FLAG,
     MISSING,
+    UNSEEN,
     Categories,
     Feature,
     NotColumnwiseError,
@@ -64,7 +65,7 @@ class Columns:
             column: Spec = {"name": self.names[i], "type": "number"}
             if i in self.values:
                 column = {"name": self.names[i], "type": "category", "values": self.values[i] or ["other"]}
-                column["other"] = i not in self.closed
+                column["other"] = i not in self.closed and UNSEEN not in self.values[i]
             columns.append(column)
         return {"kind": "table", "columns": columns}
 

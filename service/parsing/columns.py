@@ -37,7 +37,9 @@ def check_type(kind: pa.DataType, field: str, name: str, listed: bool = False) -
         inner = kind.value_type
     single = (is_text(inner) or is_date(inner)) and (listed or not is_list(kind))
     if not (is_number(inner) or pa.types.is_null(inner) or single):
-        raise Invalid.at((field, 0, name), "example_invalid", f"expected numbers, text or dates, got {kind}")
+        raise Invalid.at(
+            (field, 0, name), "example_invalid", f"expected numbers, text or dates, got {kind}; convert the column"
+        )
 
 
 def to_array(column: pa.ChunkedArray, field: str, name: str) -> pa.Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
@@ -23,10 +24,11 @@ from sklearn.linear_model import (
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import Pipeline, make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import OneHotEncoder, PolynomialFeatures, StandardScaler
 from sklearn.svm import SVC, LinearSVC
 
 from amend import EstimatorUnsupported
+from amend.errors import FrameInvalid
 from amend.estimators import compose, describe_inputs
 from core.kprior import AddData, RemoveData, adapt
 from tests.amend.estimators.rows import adopted, arrays, expected, frame, imported, predicted, spec_of, to_examples
@@ -232,6 +234,32 @@ def test_a_column_with_a_reserved_name_is_named() -> None:
 def test_a_target_that_the_frame_lacks_is_named_with_the_columns() -> None:
     with pytest.raises(EstimatorUnsupported, match="no column 'left'.*'age', 'plan', 'pay', 'y'"):
         describe_inputs(frame(5, "number"), "left")
+
+
+@pytest.mark.parametrize("last", ["columns", "steps"])
+def test_unseen_values_are_refused_in_a_column_with_a_value_named_other(last: str) -> None:
+    rows = frame(90, "binary")
+    rows["plan"] = rows.plan.replace("trial", "other")
+    head = LogisticRegression(**TIGHT)
+    numbers = StandardScaler() if last == "columns" else make_pipeline(StandardScaler(), PolynomialFeatures())
+    estimator = make_pipeline(columns(numbers), head).fit(rows.drop(columns="y"), rows.y)
+    made = imported(estimator, rows)
+    described = {column["name"]: column for column in made.input["columns"]}
+    assert described["plan"]["other"] is False  # they would be mistaken for it
+    found = predicted(adopted(made, rows), made, rows)
+    np.testing.assert_allclose(found[:, 0], estimator.predict_proba(rows.drop(columns="y"))[:, 1], atol=1e-6)
+
+
+def test_rows_that_cannot_be_read_are_refused_with_a_reason() -> None:
+    rows = frame(20, "number")
+    fitted = Ridge().fit(rows[["age", "pay"]], rows.y)
+    for given, estimator, why in (
+        (rows.head(0), fitted, "no rows"),
+        (pd.concat([rows, rows[["age"]]], axis=1), fitted, "Two columns of the frame are named 'age'"),
+        (rows, Ridge, "Ridge is a class. Pass a fitted estimator"),
+    ):
+        with pytest.raises((EstimatorUnsupported, FrameInvalid), match=why):
+            compose(estimator, describe_inputs(given, "y"), None, None)
 
 
 def test_columns_that_are_not_used_are_not_sent() -> None:

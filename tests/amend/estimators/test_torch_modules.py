@@ -187,9 +187,16 @@ def test_a_frozen_body_becomes_an_encoder_with_a_linear_head(name: str) -> None:
         (nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8, affine=False), nn.Linear(8, 1)), "layer 1, a BatchNorm1d"),
         (nn.Sequential(nn.Linear(4, 8), nn.GELU()), "last layer of the module must be a Linear"),
         (nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 2)), "has 2 outputs, but the target needs 1"),
+        (nn.Sequential(nn.Linear(5, 8), nn.GELU(), nn.Linear(8, 1)), r"cannot read rows of the shape \[4\]: .*4.*5"),
         (nn.Linear(4, 1), "Pass a torch Sequential, or write a plugin"),
     ],
 )
-def test_errors_name_the_layer(module: nn.Module, why: str) -> None:
+def test_errors_name_the_layer_or_the_shape(module: nn.Module, why: str) -> None:
     with pytest.raises(EstimatorUnsupported, match=why):
         imported(module, rows_of((4,), BINARY), outputs=BINARY)
+
+
+@pytest.mark.parametrize(("outputs", "why"), [(None, "for example {'kind': 'binary'}"), ("binary", "must be a target")])
+def test_a_module_needs_a_target(outputs: Any, why: str) -> None:
+    with pytest.raises(EstimatorUnsupported, match=why):
+        imported(nn.Sequential(nn.Linear(4, 1)), rows_of((4,), BINARY), outputs=outputs)
