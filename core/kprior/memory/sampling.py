@@ -42,13 +42,13 @@ class PrioritySampler:
         self._keep_best(examples, score, weight)
 
     def _keep_best(self, rows: Examples, priority: Tensor, weight: Tensor) -> None:
-        if len(self._priority) > self.size:  # most rows of a long stream cannot be among the best
-            better = priority > self._priority[self.size]
-            rows, priority, weight = rows.take(better), priority[better], weight[better]
         rows = rows if self._rows is None else concatenate([self._rows, rows])
         priority, weight = torch.cat([self._priority, priority]), torch.cat([self._weight, weight])
-        # one more than requested: the first rejected row determines the threshold
-        best = torch.argsort(priority, descending=True, stable=True)[: self.size + 1]
+        size = self.size + 1  # one more than requested: the first rejected row determines the threshold
+        best = torch.arange(len(priority))
+        if len(best) > 2 * size:  # most rows cannot be among the best, and sorting them would take longer
+            best = torch.nonzero(~(priority < priority.topk(size).values[-1]))[:, 0]  # undefined ones remain
+        best = best[torch.argsort(priority[best], descending=True, stable=True)][:size]
         self._rows, self._priority, self._weight = rows.take(best), priority[best], weight[best]
 
     @property
