@@ -26,7 +26,7 @@ from service.http.unit_of_work import UnitOfWork, Write
 from service.jobs.schemas import JobResponse, of_job
 from service.models.endpoints import Name
 
-SHORTEST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.03, 1.0
 """Seconds between two looks at a job that a request waits for."""
 
 router = APIRouter(prefix="/v1", tags=["Work"], route_class=AuthenticatedRoute)
