@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from cryptography.fernet import Fernet
-from sqlalchemy import delete
+from sqlalchemy import delete, update
 from sqlalchemy.orm import Session
 
 from core.clock import now
@@ -70,8 +70,8 @@ def claim(session: Session, attempt: RepeatableRequest, age: timedelta) -> tuple
 
 def store(session: Session, attempt: RepeatableRequest, status: int, body: bytes) -> None:
     """Store the response of a claimed request."""
-    record = session.get_one(IdempotencyRecord, attempt.key_digest)
-    record.status, record.body = status, attempt.cipher.encrypt(body)
+    claimed = update(IdempotencyRecord).where(IdempotencyRecord.key_digest == attempt.key_digest)
+    session.execute(claimed.values(status=status, body=attempt.cipher.encrypt(body)))
 
 
 def delete_old(session: Session, age: timedelta) -> None:

@@ -2,40 +2,37 @@
 
 from datetime import timedelta
 
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import delete, or_
+from sqlalchemy.orm import Session
 
 from core.clock import now
-from core.database import Database
+from core.database import Database, dialect_insert
 from core.tables.bookkeeping import Mutex
 
 
 def acquire(database: Database, name: str, owner: str, seconds: float) -> bool:
     """Acquire or extend a mutex; returns False if another owner holds it."""
-    expires_at = now() + timedelta(seconds=seconds)
-    try:
-        with database.write() as session:
-            mutex = session.get(Mutex, name, with_for_update=True)
-            if mutex is None:
-                session.add(Mutex(name=name, owner=owner, expires_at=expires_at))
-            elif mutex.owner != owner and mutex.expires_at > now():
-                return False
-            else:
-                mutex.owner, mutex.expires_at = owner, expires_at
-    except IntegrityError:  # another owner has just created it
-        return False
-    return True
+    values = {"owner": owner, "expires_at": now() + timedelta(seconds=seconds)}
+    free = or_(Mutex.owner == owner, Mutex.expires_at <= now())
+    with database.write() as session:
+        claim = dialect_insert(session, Mutex).values(name=name, **values)
+        claim = claim.on_conflict_do_update(index_elements=[Mutex.name], set_=values, where=free)
+        return session.execute(claim.returning(Mutex.name)).first() is not None
 
 
 def is_held(database: Database, name: str) -> bool:
     """Whether anybody holds a mutex."""
     with database.read() as session:
-        mutex = session.get(Mutex, name)
-        return mutex is not None and mutex.expires_at > now()
+        return is_taken(session, name)
+
+
+def is_taken(session: Session, name: str) -> bool:
+    """Whether anybody holds a mutex, read in a transaction of the caller."""
+    mutex = session.get(Mutex, name)
+    return mutex is not None and mutex.expires_at > now()
 
 
 def release(database: Database, name: str, owner: str) -> None:
     """Release a mutex before it expires, if it is still the owner's."""
     with database.write() as session:
-        mutex = session.get(Mutex, name, with_for_update=True)
-        if mutex is not None and mutex.owner == owner:
-            session.delete(mutex)
+        session.execute(delete(Mutex).where(Mutex.name == name, Mutex.owner == owner))

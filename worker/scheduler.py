@@ -95,16 +95,10 @@ def tick(settings: Settings, database: Database, celery: Celery) -> None:
             metadata.record_tick(session)
             worker_heartbeats.delete_silent(session, clock.now() - FORGET_AFTER)
 
-    def delete_old_answers() -> None:
+    def delete_old_records() -> None:
         with database.write() as session:
             idempotency.delete_old(session, timedelta(hours=settings.idempotency_hours))
-
-    def delete_expired_suppressions() -> None:
-        with database.write() as session:
             suppressions.delete_expired(session)
-
-    def delete_old_deliveries() -> None:
-        with database.write() as session:
             webhooks.delete_old(session)
 
     steps: list[Callable[[], object]] = [
@@ -120,11 +114,9 @@ def tick(settings: Settings, database: Database, celery: Celery) -> None:
         lambda: vacuum_if_due(database),
         publish_to_mlflow,
         record_heartbeat,
-        delete_old_answers,
+        delete_old_records,
         lambda: warn_of_due(database),
-        delete_old_deliveries,
         lambda: expire_records(database, settings),
-        delete_expired_suppressions,
         lambda: entries.delete_expired(database, parse_days(settings.audit_retention)),
         (settings.folder / "scheduler.alive").touch,
     ]

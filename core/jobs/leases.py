@@ -7,12 +7,13 @@ see `core.lifecycle.job_completion`.
 """
 
 from datetime import timedelta
+from functools import cache
 
-from sqlalchemy import select, update
+from sqlalchemy import Select, bindparam, select, update
 from sqlalchemy.orm import Session
 
 from core.clock import now
-from core.database import Database, rows_changed
+from core.database import Database
 from core.errors import Conflict
 from core.jobs.queries import find_in_state
 from core.jobs.queue import enqueue_message
@@ -78,9 +79,11 @@ def extend(database: Database, job_id: str, owner: str, seconds: float, progress
         owned = (Job.id == job_id, Job.lease_owner == owner, Job.state == JobState.RUNNING)
         until = now() + timedelta(seconds=seconds)
         values = {"lease_expires_at": until, "progress": progress, "message": message[:MAX_MESSAGE_LENGTH]}
-        if rows_changed(session, update(Job).where(*owned).values(**values)) == 0:
+        extended = update(Job).where(*owned).values(**values).returning(Job.cancel_requested)
+        cancelled = session.scalar(extended, execution_options={"synchronize_session": False})
+        if cancelled is None:
             raise JobLost
-        if session.scalar(select(Job.cancel_requested).where(Job.id == job_id)):
+        if cancelled:
             raise JobCancelled
 
 
@@ -104,10 +107,16 @@ def find_owned(session: Session, job_id: str, owner: str) -> tuple[Job, Model] |
 
 def lock(session: Session, job_id: str) -> tuple[Job, Model] | None:
     """Lock the model and then its job, the order that all transactions use; None if there is no such job."""
-    model_id = session.scalar(select(Job.model_id).where(Job.id == job_id))
-    model = session.get(Model, model_id, with_for_update=True, populate_existing=True) if model_id else None
+    model = session.scalar(select_locked_model(), {"job": job_id})
     job = session.get(Job, job_id, with_for_update=True, populate_existing=True) if model else None
     return (job, model) if job and model else None
+
+
+@cache  # building the statement takes longer than running it
+def select_locked_model() -> Select[Model]:
+    """Query that locks the model of a job."""
+    of_job = select(Job.model_id).where(Job.id == bindparam("job")).scalar_subquery()
+    return select(Model).where(Model.id == of_job).with_for_update().execution_options(populate_existing=True)
 
 
 def end(job: Job, state: JobState, message: str) -> None:

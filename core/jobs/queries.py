@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
 
-from sqlalchemy import ColumnElement, and_, case, exists, func, select
+from sqlalchemy import ColumnElement, Select, and_, bindparam, case, exists, func, select
 from sqlalchemy.orm import Session, aliased
 
 from core.clock import now
@@ -63,13 +63,23 @@ def page_jobs(
 
 def find_in_state(session: Session, model_id: int, kind: JobKind, state: JobState) -> Job | None:
     """The queued or running job of a model and kind; there is at most one of each, except queued analyses."""
-    return session.scalar(select(Job).where(Job.model_id == model_id, Job.kind == kind, in_state(state)))
+    return session.scalar(select_in_state(state), {"model": model_id, "kind": kind})
 
 
 def find_oldest_queued(session: Session, model_id: int, kind: JobKind) -> Job | None:
     """The queued job of a model and kind that was enqueued first; only analyses can have several."""
-    queued = select(Job).where(Job.model_id == model_id, Job.kind == kind, in_state(JobState.QUEUED))
-    return session.scalar(queued.order_by(Job.created_at, Job.id).limit(1))
+    return session.scalar(select_oldest_queued(), {"model": model_id, "kind": kind})
+
+
+@cache  # building the statement takes longer than running it
+def select_in_state(state: JobState) -> Select[Job]:
+    """Query for the jobs of a model and kind in a state."""
+    return select(Job).where(Job.model_id == bindparam("model"), Job.kind == bindparam("kind"), in_state(state))
+
+
+@cache
+def select_oldest_queued() -> Select[Job]:
+    return select_in_state(JobState.QUEUED).order_by(Job.created_at, Job.id).limit(1)
 
 
 def last_job(session: Session, model_id: int, kind: JobKind) -> Job | None:
@@ -112,8 +122,14 @@ def retrain_ids(session: Session, model_id: int) -> frozenset[str]:
 
 def unsent_messages(session: Session, limit: int) -> list[tuple[int, str, str]]:
     """Messages that are not sent yet, oldest first: their ids, and the ids and queues of their jobs."""
+    found = session.execute(select_unsent(), {"limit": limit})
+    return [(id, job_id, queue) for id, job_id, queue in found]
+
+
+@cache  # building the statement takes longer than running it
+def select_unsent() -> Select[int, str, str]:
     query = select(Outbox.id, Job.id, Job.queue).join(Job, Job.id == Outbox.job_id)
-    return [(id, job_id, queue) for id, job_id, queue in session.execute(query.order_by(Outbox.id).limit(limit))]
+    return query.order_by(Outbox.id).limit(bindparam("limit"))
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,10 @@ from core.kprior.model.spec import Input, Spec, Target, dtype_of, frozen_encoder
 from core.kprior.model.target_scale import to_fitted
 from core.ledger import bulk, encodings
 from core.ledger.batch import stored_bytes
+from core.ledger.spec_history import select_changes
 from core.ledger.unseen_categories import convert, decode, without_nulls
 from core.models.schema_changes import plain_part
-from core.tables.ledger import Change, ChangeKind, Example
+from core.tables.ledger import ChangeKind, Example
 from core.tables.models import Model
 
 CHUNK_BYTES = 16 * 2**20
@@ -67,8 +68,8 @@ class LayoutChange:
 def steps_until(session: Session, model_id: int, at: int, since: int = 0) -> list[LayoutChange]:
     """The changes of the input and the target in (since, at], in the order of their positions."""
     kinds = (ChangeKind.INPUT, ChangeKind.TARGET)
-    ours = (Change.model_id == model_id, Change.value.is_not(None), Change.last <= at, Change.kind.in_(kinds))
-    changes = session.execute(select(Change.last, Change.kind, Change.value).where(*ours).order_by(Change.last)).all()
+    found = session.execute(select_changes(), {"model": model_id, "at": at})
+    changes = [(position, kind, value) for position, kind, value in found if kind in kinds]
     if not changes:
         return []
     spec = cast(dict[str, Any], {**session.scalars(select(Model.spec).where(Model.id == model_id)).one()})

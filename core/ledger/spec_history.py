@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
+from functools import cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, cast
 
-from sqlalchemy import BigInteger, ColumnElement, or_, select
+from sqlalchemy import BigInteger, ColumnElement, Select, bindparam, or_, select
 from sqlalchemy import cast as sql_cast
 from sqlalchemy.orm import Session
 
@@ -31,14 +32,20 @@ def spec_at(session: Session, model_id: int, spec: Spec, at: int) -> Spec:
 def specs_at(session: Session, model_id: int, spec: Spec, positions: Collection[int]) -> dict[int, Spec]:
     """The specs in force at several positions, read at once."""
     last = max(positions, default=0)
-    changes = select(Change).where(Change.model_id == model_id, Change.value.is_not(None), Change.last <= last)
-    found = session.scalars(changes.order_by(Change.last)).all()
-    values = [(c.last, c.kind.value, plain_part(c.value)) for c in found if c.value is not None]
+    found = session.execute(select_changes(), {"model": model_id, "at": last})
+    values = [(last, kind.value, plain_part(value)) for last, kind, value in found if value is not None]
 
     def at_position(at: int) -> Spec:
         return cast("Spec", {**spec, **{kind: value for last, kind, value in values if last <= at}})
 
     return {at: at_position(at) for at in set(positions)}
+
+
+@cache  # building the statement takes longer than running it
+def select_changes() -> Select[int, ChangeKind, SpecPart | None]:
+    """Query for the changes of a model's spec up to a position, in order: their positions, kinds and values."""
+    ours = (Change.model_id == bindparam("model"), Change.value.is_not(None), Change.last <= bindparam("at"))
+    return select(Change.last, Change.kind, Change.value).where(*ours).order_by(Change.last)
 
 
 def layout_at(session: Session, model_id: int, at: int) -> Layout:

@@ -7,10 +7,11 @@ its newest version at the last check, so a model without a new version costs one
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import cache
 from typing import NamedTuple
 
 import structlog
-from sqlalchemy import exists, select
+from sqlalchemy import Select, exists, select
 from sqlalchemy.orm import Session
 
 from core.database import Database
@@ -47,10 +48,8 @@ def prune_due(database: Database) -> int:
 
     Models with a running job wait, because the job may read any of the versions.
     """
-    newer = exists().where(Version.model_id == Model.id, Version.number > Model.pruned_version)
-    busy = exists().where(Job.model_id == Model.id, Job.state == JobState.RUNNING)
     with database.read() as session:
-        ids = list(session.scalars(select(Model.id).where(newer, ~busy).order_by(Model.id).limit(MODELS_PER_TICK)))
+        ids = list(session.scalars(select_prunable()))
     count = 0
     for model_id in ids:
         try:
@@ -58,6 +57,14 @@ def prune_due(database: Database) -> int:
         except AmendError as error:  # other models must not wait for this one
             log.warning("version_retention_failed", model=model_id, exc_info=error)
     return count
+
+
+@cache  # building the statement takes longer than running it
+def select_prunable() -> Select[int]:
+    """Query for the ids of models that have a new version, and no running job."""
+    newer = exists().where(Version.model_id == Model.id, Version.number > Model.pruned_version)
+    busy = exists().where(Job.model_id == Model.id, Job.state == JobState.RUNNING)
+    return select(Model.id).where(newer, ~busy).order_by(Model.id).limit(MODELS_PER_TICK)
 
 
 def prune(database: Database, model_id: int) -> int:

@@ -84,8 +84,9 @@ def publish(
     events are published, and with the id of a job only that job's, for callers that cannot wait for the others.
     Raises Unavailable if MLflow does not respond; unpublished events are kept.
     """
-    if event_after(database, 0, model, job) is None:
-        return 0
+    with database.read() as session:
+        if next_event(session, 0, model, job) is None:
+            return 0
     hold, published = MutexKeeper(database, owner), 0
     try:
         hold()
@@ -96,10 +97,15 @@ def publish(
         handler, end = EventHandler(database, store, url, hold), monotonic() + seconds
         for deletions in (True, False):  # an erasure may wait for the deletion of a model
             last = 0
-            while monotonic() < end and (event := event_after(database, last, model, job, deletions)) is not None:
-                last = event.id
-                if job is None and mutex.is_held(database, PURGE_MUTEX):
+            while monotonic() < end:
+                with database.read() as session:
+                    event = next_event(session, last, model, job, deletions)
+                    waits = job is None and event is not None and mutex.is_taken(session, PURGE_MUTEX)
+                if event is None:
+                    break
+                if waits:
                     return published
+                last = event.id
                 if is_due(event):
                     hold(at_once=True)
                     parent = find_traceparent(database, event.job_id) if tracing.enabled() else None
@@ -110,14 +116,6 @@ def publish(
     finally:
         mutex.release(database, MUTEX, owner)
     return published
-
-
-def event_after(
-    database: Database, last: int, model: str | None, job: str | None, deletions: bool = False
-) -> TrackingEvent | None:
-    """The next event after an id."""
-    with database.read() as session:
-        return next_event(session, last, model, job, deletions)
 
 
 def is_due(event: TrackingEvent) -> bool:

@@ -5,10 +5,10 @@ between the two was trained on them, unless it was rebuilt after they were remov
 table on either side, so that the same expression works in Python and in SQL.
 """
 
-from collections.abc import Sequence
+from functools import cache
 from typing import Any, overload
 
-from sqlalchemy import ColumnElement, Select, SQLColumnExpression, and_, false, or_, select
+from sqlalchemy import ColumnElement, Select, SQLColumnExpression, and_, bindparam, false, or_, select
 from sqlalchemy.orm import Session
 
 from core.tables.erasures import OPEN, UNDONE, Erasure, ErasureState, Part
@@ -74,13 +74,19 @@ def may_depend_on_erased(session: Session, version: Version) -> bool:
     return session.scalar(query.where(may_depend_on(Part, version)).limit(1)) is not None
 
 
-def open_parts(session: Session, model_id: int, states: Sequence[ErasureState] = OPEN) -> list[tuple[Part, Erasure]]:
+def open_parts(session: Session, model_id: int, states: tuple[ErasureState, ...] = OPEN) -> list[tuple[Part, Erasure]]:
     """A model's parts of open erasures, with the erasures, oldest first."""
-    query = select_parts_in(states).where(Part.model_id == model_id)
-    return [(part, erasure) for part, erasure in session.execute(query)]
+    found = session.execute(select_model_parts_in(states), {"model": model_id})
+    return [(part, erasure) for part, erasure in found]
 
 
-def select_parts_in(states: Sequence[ErasureState]) -> Select[Part, Erasure]:
+@cache  # building the statement takes longer than running it
+def select_model_parts_in(states: tuple[ErasureState, ...]) -> Select[Part, Erasure]:
+    """Query for a model's parts that are in the given states, as their erasures are; oldest first."""
+    return select_parts_in(states).where(Part.model_id == bindparam("model"))
+
+
+def select_parts_in(states: tuple[ErasureState, ...]) -> Select[Part, Erasure]:
     """Query for parts that are in the given states, as their erasures are; oldest first."""
     query = select(Part, Erasure).join(Erasure, Erasure.id == Part.erasure_id)
     query = query.where(Part.state.in_(states), Erasure.state.in_(states))

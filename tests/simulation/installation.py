@@ -221,8 +221,9 @@ def installed(world: World, seed: int | str) -> Iterator[None]:
 
 @contextmanager
 def replaced_module(module: ModuleType) -> Iterator[None]:
-    """Have imports find another module. `patch.dict` would also forget modules that the product imports meanwhile, so
-    that the next history would load them again.
+    """Have imports find another module.
+
+    `patch.dict` would also forget the modules that the product imports meanwhile, and every history would load them.
     """
     before = sys.modules.get(module.__name__)
     sys.modules[module.__name__] = module
