@@ -1,4 +1,5 @@
-"""Models with a frozen encoder: a text head with 20 classes, the import of a pipeline, predictions from raw texts.
+"""Models with a frozen encoder: a text head with 20 classes, the import of a pipeline, predictions from raw texts, and
+a class that is added to a text head.
 
 The first table measures the engine alone, the second one a running service, in wall-clock seconds and in CPU seconds of
 all processes.
@@ -133,7 +134,7 @@ def compare(rows: Rows, change: str, make: Callable[[Rows], tuple[Result, list[T
 
 
 def service(given: Texts, quick: bool) -> Report:
-    """The import of a pipeline, and predictions from raw texts."""
+    """The import of a pipeline, predictions from raw texts, and a class added to a text head."""
     from amend import Client
     from bench.turnaround import embedded
 
@@ -146,14 +147,16 @@ def service(given: Texts, quick: bool) -> Report:
         report.rows = [
             import_pipeline(client, stack, QUICK_ROWS if quick else IMPORT_ROWS),
             predict_texts(client, given),
+            *add_class(client, encoded_rows(given)),
         ]
     parts = ", ".join(f"{name} {seconds:.2f}" for name, seconds in report.rows[0]["parts"].items())
     report.notes.append(f"import, CPU s: {parts}")
     if not quick:
-        imported, predicted = report.rows
+        imported, predicted, _, learnt = report.rows
         report.targets = [
             Target("import of a pipeline / its fit", imported["ratio"], 3),
             Target("predictions / the encoder alone", predicted["ratio"], 1.3),
+            Target("the first examples of a class through REST, s", learnt["ours"], 0.5),
         ]
     return report
 
@@ -259,6 +262,45 @@ def predict_texts(client: Any, given: Texts) -> Row:
         "theirs": alone,
         "ratio": ours / alone,
     }
+
+
+def add_class(client: Any, rows: Rows) -> list[Row]:
+    """A class added to a head with five, and then its first examples; medians of `REPEATS` models."""
+    x, y = rows.x[rows.y < 6][:2_700], rows.y[rows.y < 6][:2_700]
+    given = [{"id": f"e{i}", "x": x[i].tolist(), "y": f"c{y[i]}"} for i in range(len(y))]
+    found = [change_head(client, f"head-{number}", given) for number in range(REPEATS)]
+    removal, *steps = (statistics.median(each) for each in zip(*found, strict=True))
+    return [
+        {"step": step, "rows": len(y), "ours": ours, "alternative": "a removal of 100 rows"}
+        | {"theirs": removal, "ratio": ours / removal}
+        for step, ours in zip(("a class added to a text head", "its first examples"), steps, strict=True)
+    ]
+
+
+def change_head(client: Any, name: str, given: list[dict[str, Any]]) -> tuple[float, float, float]:
+    """Seconds of a removal, of the change that adds the last class, and of the adaptation to its examples."""
+    quiet = {"adapt": {"after_changes": None, "every": None}, "retrain": {"every": None}}
+    old, new = ([row for row in given if (row["y"] == "c5") is last] for last in (False, True))
+    target = {"kind": "classes", "values": [f"c{k}" for k in range(5)]}
+    regularizer = {"kind": "l2", "delta": DELTA}
+    client.create_model(name, {"kind": "vector", "dim": FEATURES}, target, regularizer=regularizer, policy=quiet)
+    client.add_examples(name, old)
+    client.wait(client.adapt(name))
+
+    def measure(start_job: Callable[[], Any]) -> float:
+        start = time.perf_counter()
+        client.wait(start_job())
+        return time.perf_counter() - start
+
+    removal = measure(lambda: client.remove_examples(name, ids=[row["id"] for row in old[:REMOVED]]).job)
+    wider = {"kind": "classes", "values": [f"c{k}" for k in range(6)]}
+    change = measure(lambda: client.change_model(name, target=wider).job)
+    client.add_examples(name, new)
+    learnt = measure(lambda: client.adapt(name))
+    newest = client.version(name, 4)
+    assert newest.state == "champion", "the gate rejected the first examples of the class"
+    assert newest.certificate.relative <= TOLERANCE, "the bound is above the tolerance"
+    return removal, change, learnt
 
 
 def middle(call: Callable[[], object], times: int = 7) -> float:
