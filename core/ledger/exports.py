@@ -39,7 +39,7 @@ def read_exported(database: Database, model_id: int, layout: Layout, at: int) ->
 
     The data of a person whose erasure is requested during an export is not in the rest of it.
     """
-    where = f"model_id = :model AND position > :after AND position <= :until AND removed IS NULL AND {HAS_CONTENT}"
+    where = f"model_id = :model AND position > :after AND position <= :until AND removed IS NULL AND {HAS_CONTENT.text}"
     query = f"SELECT position, y, x, weight, unseen, holdout, id, time, source FROM examples WHERE {where}"
     for after in range(0, at, layout.chunk):
         values = {"model": model_id, "after": after, "until": min(after + layout.chunk, at)}

@@ -67,7 +67,7 @@ class Sample:
 class SampledRows(LedgerRows):
     """The rows of a sample that are in force at a position, read chunk by chunk on every iteration."""
 
-    WHERE = f"{NOT_REMOVED} AND {HAS_CONTENT}"
+    WHERE = f"{NOT_REMOVED} AND {HAS_CONTENT.text}"
 
     def __init__(
         self,

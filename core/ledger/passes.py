@@ -87,7 +87,7 @@ class Pass(LedgerRows):
         # `by` is the column whose values (after each position of the span) can satisfy the condition
         super().__init__(database, model_id, spec, span.stop, span)
         window = f"{by} > :after AND {by} <= :until"
-        self.where = f"model_id = :model AND holdout = :holdout AND {window} AND {where} AND {HAS_CONTENT}"
+        self.where = f"model_id = :model AND holdout = :holdout AND {window} AND {where} AND {HAS_CONTENT.text}"
         self.values = {"model": model_id, "holdout": holdout, **values}
         self.removals_position = values.get("at", self.at)
 
@@ -157,7 +157,7 @@ def read_positions(session: Session, model_id: int, spec: Spec, positions: Seque
     """
     layout = Layout.at(session, model_id, spec, at)
     parts = [
-        layout.examples(bulk.select_at(session, model_id, some, str(HAS_CONTENT), {}, layout.read_type), True)
+        layout.examples(bulk.select_at(session, model_id, some, HAS_CONTENT.text, {}, layout.read_type), True)
         for some in batched(sorted(set(positions)))
     ]
     return concatenate(parts) if parts else layout.examples(bulk.to_rows([], layout.read_type))

@@ -57,7 +57,7 @@ class LedgerDraw:
     @cached_property
     def all_positions(self) -> NDArray[np.int64]:
         """The positions of all rows that can be drawn."""
-        where = f"model_id = :model AND holdout = :holdout AND position <= :since AND {IN_FORCE} AND {HAS_CONTENT}"
+        where = f"model_id = :model AND holdout = :holdout AND position <= :since AND {IN_FORCE} AND {HAS_CONTENT.text}"
         values = {"model": self.model_id, "holdout": self.holdout, "since": self.since, "at": self.at}
         with self.database.read() as session:
             return np.sort(bulk.positions(session, where, values))
@@ -69,7 +69,7 @@ class LedgerDraw:
         return generator.permutation(drawn)
 
     def _rows(self, positions: list[int]) -> Examples:
-        where = f"holdout = :holdout AND {NOT_REMOVED} AND {HAS_CONTENT}"
+        where = f"holdout = :holdout AND {NOT_REMOVED} AND {HAS_CONTENT.text}"
         values = {"holdout": self.holdout, "at": self.at}
         with self.database.read() as session:
             rows = bulk.select_at(session, self.model_id, positions, where, values, self.layout.read_type)

@@ -141,7 +141,7 @@ def recent_positions(database: Database, scope: DriftScope, count: int) -> tuple
     Searches backwards in growing ranges, because many positions at the end may be removals.
     """
     where = "model_id = :model AND holdout = :holdout AND position > :after AND position <= :until"
-    where += f" AND {NOT_REMOVED} AND {HAS_CONTENT}"
+    where += f" AND {NOT_REMOVED} AND {HAS_CONTENT.text}"
     found: tuple[list[Positions], list[Positions]] = ([np.zeros(0, np.int64)], [np.zeros(0, np.int64)])
     until, step, total = scope.model.head, 2 * count, 0
     while until > scope.trained_at and total < count:

@@ -160,7 +160,8 @@ class Example(Base):
 RETURNED = 0
 """Quarantine of examples about people whose data was erased. No version has this number."""
 HAS_CONTENT = text("length(examples.x) > 0")
-"""Of some removed examples, only the position is left."""
+"""Of some removed examples, only the position is left. SQL that is written as text uses `.text`: to format the clause
+would compile it."""
 
 
 class Encoding(Base):
