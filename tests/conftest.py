@@ -17,7 +17,9 @@ from hypothesis import HealthCheck, Phase, settings
 from tests import servers
 from tests.servers import PostgresServer, RedisServer
 
-if TYPE_CHECKING:  # these modules import torch, which the process that distributes the tests does not need
+if TYPE_CHECKING:  # the last two import torch, which the process that distributes the tests does not need
+    from xdist.workermanage import WorkerController
+
     from tests.stack import Stack
     from tests.worker.deployment import Deployment
 
@@ -59,6 +61,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         omitted = [item for item in items if is_omitted(item, names)]
         config.hook.pytest_deselected(items=omitted)
         items[:] = [item for item in items if item not in set(omitted)]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: WorkerController, ids: list[str]) -> None:
+    """Fail if pytest-xdist does not group the tests: each process would start all servers."""
+    if node.config.getoption("dist") == "loadgroup" and not all("@" in name for name in ids):
+        pytest.exit("pytest-xdist ignores the mark `xdist_group` with this version of pytest.", returncode=3)
 
 
 def group_of(item: pytest.Item) -> str:

@@ -26,9 +26,19 @@ from tests.core.encoders import in_ort_format, model, projection, tensor, two_fo
 MEMORY, SECONDS = 4 * 2**30, 60.0
 
 
+EARLIER: set[int] = set()
+"""Ids of processes that other tests started."""
+
+
 def children() -> list[psutil.Process]:
-    """The processes that run encoders for this one."""
-    return [one for one in psutil.Process().children() if any("onnx_child" in part for part in one.cmdline())]
+    """The processes that run encoders for this test."""
+    running = [one for one in psutil.Process().children() if any("onnx_child" in part for part in one.cmdline())]
+    return [one for one in running if one.pid not in EARLIER]
+
+
+@pytest.fixture(autouse=True)
+def ignore_processes_of_other_tests() -> None:
+    EARLIER.update(one.pid for one in children())
 
 
 def test_a_file_in_two_formats_is_refused(tmp_path: Path) -> None:
