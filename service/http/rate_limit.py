@@ -33,7 +33,7 @@ class RateLimit:
         pause = self.processes / per_second
         moment = time.monotonic()
         even = max(self._even.get(key_id, 0.0), moment)
-        ahead = even + pause - moment - max(BURST_SECONDS, pause)
+        ahead = (even - moment) + (pause - max(BURST_SECONDS, pause))  # exactly 0 for the first of rare requests
         if ahead > 0:
             message = "Rate limit exceeded for this API key. Retry after the number of seconds in Retry-After."
             raise TooMany("rate_limited", message, math.ceil(ahead))

@@ -31,8 +31,12 @@ def test_a_key_is_held_to_its_rate_after_a_burst(monkeypatch: pytest.MonkeyPatch
     limit.admit("b")  # another key has a rate of its own
 
 
-@pytest.mark.parametrize("rate", [0.0, 0.01])
-def test_one_request_is_always_admitted_and_any_number_without_a_limit(rate: float) -> None:
+@pytest.mark.parametrize("rate", [0.0, 0.01, 0.03])
+@pytest.mark.parametrize("uptime", [0.1, 1234.567, 1e7 + 0.3])
+def test_one_request_is_always_admitted_and_any_number_without_a_limit(
+    rate: float, uptime: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rate_limit.time, "monotonic", lambda: uptime)
     limit = RateLimit(rate)
     limit.admit("a")
     if rate == 0:

@@ -337,8 +337,13 @@ def read_the_register(me: Officer, model: str, done: str) -> None:
     me.go("Register")
     page.get_by_role("link", name=str(year), exact=True).click()
     me.keep("register")
-    for reference in ("E-1", "L-1", "L-2", "L-3", "F-1", "A18-1"):
-        assert page.get_by_role("link", name=reference, exact=True).count() == 1
+    missing, older = {"E-1", "L-1", "L-2", "L-3", "F-1", "A18-1"}, page.get_by_role("link", name="Older", exact=True)
+    missing -= set(page.locator("#register table a").all_inner_texts())
+    while missing and older.count():  # other tests file requests as well
+        with page.expect_navigation():
+            older.click()
+        missing -= set(page.locator("#register table a").all_inner_texts())
+    assert not missing
     with page.expect_download() as download:
         page.get_by_role("link", name="Download as CSV").click()
     rows = {row["reference"]: row for row in csv.DictReader(io.StringIO(download.value.path().read_text()))}

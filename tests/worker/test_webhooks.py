@@ -95,7 +95,8 @@ def test_a_webhook_is_tried_out_with_the_client(deployment: Deployment) -> None:
         assert is_signed(webhook.secret, headers, body)
         receiver.status = 500
         assert client.test_webhook(webhook).error == "The receiver returned 500."
-        assert [one.state for one in client.deliveries(webhook)] == ["given_up", "delivered"]
+        pings = [one for one in client.deliveries(webhook) if one.type == "ping"]  # jobs of other tests fail meanwhile
+        assert [one.state for one in pings] == ["given_up", "delivered"]
         assert webhook.id in [one.id for one in client.webhooks()]
         client.delete_webhook(webhook)
         assert webhook.id not in [one.id for one in client.webhooks()]
