@@ -15,7 +15,7 @@ import httpx
 import pytest
 from joserfc import jwt
 from joserfc.jwk import OctKey, RSAKey
-from playwright.sync_api import Page
+from playwright.sync_api import Page, expect
 
 from core.keys import people, sign_ins
 from core.tables.keys import Key, Scope
@@ -102,7 +102,7 @@ def test_a_person_signs_in_with_a_browser_and_the_audit_log_names_them(installat
     page.locator("#password").press("Enter")
     page.wait_for_url(f"{installation.stack.url}/")
     assert "Vera Viewer (vera@example.org)" in page.locator("header").inner_text()
-    assert page.get_by_role("link", name="Privacy").count() == 0
+    expect(page.get_by_role("link", name="Privacy")).to_have_count(0)
     entries = installation.stack.request("GET", "/v1/audit?action=signed_in")["items"]
     assert entries[0]["actor"]["name"] == "Vera Viewer (vera@example.org)"
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.browser import browser
 from tests.worker.deployment import Deployment, problem
@@ -74,7 +74,7 @@ def test_a_day_with_the_pages(chromium: Browser, deployment: Deployment, name: s
         with deployment.worker_held():
             page.get_by_role("button", name="Adapt").click()
             page.get_by_text("Adaptation requested.").wait_for()
-            assert page.locator("#jobs tr[data-active] progress").count() == 1
+            expect(page.locator("#jobs tr[data-active] progress")).to_have_count(1)
             before = page.url
         page.locator("#jobs tbody tr:not([data-active])").first.get_by_text("succeeded").wait_for(timeout=30_000)
         page.locator("#jobs tr[data-active]").wait_for(state="detached", timeout=30_000)
@@ -103,7 +103,7 @@ def test_everything_but_live_progress_works_without_javascript(
     with chromium.new_context(java_script_enabled=False) as context:
         page = sign_in(context, deployment, f"/models/{name}")
         assert page.url.endswith(f"/models/{name}")
-        assert page.locator("#history svg.chart .line").count() == 3
+        expect(page.locator("#history svg.chart .line")).to_have_count(3)
         page.get_by_role("button", name="Hold").click()
         page.get_by_text("The model is held.").wait_for()
         page.get_by_role("button", name="Resume").click()

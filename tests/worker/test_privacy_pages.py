@@ -154,7 +154,7 @@ def answer_access_request(me: Officer, model: str) -> None:
     """Week 1: a person asks what is stored (GDPR Art. 15)."""
     page = me.page
     me.look_up(f"{model}-1")
-    assert page.locator("#data").get_by_role("row", name=f"{model} 10").count() == 1
+    expect(page.locator("#data").get_by_role("row", name=f"{model} 10")).to_have_count(1)
     assert f"{model}-1" not in page.url
     me.keep("person")
     with page.expect_download() as download:
@@ -168,7 +168,7 @@ def answer_access_request(me: Officer, model: str) -> None:
     report = opened.value.locator("body").inner_text()
     for words in (f"“{model}-1”", "used to train the model", "crm", "Example Ltd", "premium", "example.com/privacy"):
         assert words in report
-    assert opened.value.locator("tbody tr", has_text="used to train").count() == 10
+    expect(opened.value.locator("tbody tr", has_text="used to train")).to_have_count(10)
     opened.value.close()
 
 
@@ -232,7 +232,7 @@ def erase_somebody(me: Officer, model: str) -> str:
     facts = page.locator("#facts").inner_text()
     for words in ("E-1", "letter", f"{received:%Y-%m-%d}", "Filed by\nOlive Officer"):
         assert words in facts
-    assert page.locator("#progress").get_by_role("row", name=f"{model} 20 held").count() == 1
+    expect(page.locator("#progress").get_by_role("row", name=f"{model} 20 held")).to_have_count(1)
     me.keep("request")
     text = me.letter("Letter: Confirmation of receipt")
     check_acknowledgement(text[text.index("{") : text.rindex("}") + 1], me.deployment)
@@ -280,7 +280,7 @@ def decide_about_a_list(me: Officer, model: str) -> None:
     me.keep("file")
     form.get_by_role("button", name="File all requests").click()
     page.get_by_text("3 requests filed.").wait_for()
-    assert page.get_by_role("link", name="Confirmation of receipt").count() == 3
+    expect(page.get_by_role("link", name="Confirmation of receipt")).to_have_count(3)
     me.keep("filed")
     page.get_by_role("link", name="L-1").click()
     me.decide("Refuse", "we need the data for an open invoice")
@@ -290,7 +290,7 @@ def decide_about_a_list(me: Officer, model: str) -> None:
     me.go("Open requests")
     me.keep("worklist")
     page.get_by_role("link", name="L-2").click()
-    assert page.locator("#progress").get_by_role("row", name=f"{model} 20 held").count() == 1
+    expect(page.locator("#progress").get_by_role("row", name=f"{model} 20 held")).to_have_count(1)
     me.decide("Extend", "500 requests came at once")
     assert "extended" in page.locator("#facts").inner_text()
     assert "500 requests came at once" in me.letter("Letter: Extension of the due date")
@@ -336,6 +336,7 @@ def read_the_register(me: Officer, model: str, done: str) -> None:
     page, year = me.page, datetime.now(UTC).year
     me.go("Register")
     page.get_by_role("link", name=str(year), exact=True).click()
+    page.wait_for_url(f"**year={year}")
     me.keep("register")
     missing, older = {"E-1", "L-1", "L-2", "L-3", "F-1", "A18-1"}, page.get_by_role("link", name="Older", exact=True)
     missing -= set(page.locator("#register table a").all_inner_texts())
@@ -366,7 +367,7 @@ def read_the_register(me: Officer, model: str, done: str) -> None:
 def find_a_receipt(me: Officer, model: str) -> None:
     """A person calls: what became of my request? The identifier is an alias that was given with it."""
     me.look_up(f"{model}-4")
-    assert me.page.get_by_text("No model has examples with exactly this identifier.").count() == 1
+    expect(me.page.get_by_text("No model has examples with exactly this identifier.")).to_have_count(1)
     with me.page.expect_popup() as opened:
         me.page.locator("#requests").get_by_role("link", name="Receipt").click()
     opened.value.get_by_role("heading", name="Receipt of erasure no.").wait_for()

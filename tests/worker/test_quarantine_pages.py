@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
 from tests.browser import browser
 from tests.service.test_pages import press, visit
@@ -30,7 +30,7 @@ def test_a_rejected_batch_is_explained_and_accepted(chromium: Browser, deploymen
     with chromium.new_context(viewport={"width": 1280, "height": 900}) as context:
         page = sign_in(context, deployment)
         page.goto(f"{deployment.url}/?after={name[:-1]}")  # other tests may have filled the first page with models
-        assert page.locator("article", has_text=name).get_by_text("in quarantine").count() == 1
+        expect(page.locator("article", has_text=name).get_by_text("in quarantine")).to_have_count(1)
         page.goto(f"{deployment.url}/models/{name}")
         banner = page.get_by_role("region", name="Rejected version 2")
         assert "1\u202f000 examples are in quarantine" in banner.inner_text()
@@ -40,7 +40,7 @@ def test_a_rejected_batch_is_explained_and_accepted(chromium: Browser, deploymen
         assert own.startswith("200 of the batch itself")
         assert f"better by {-gate['batch']['difference']:.3f} ± {gate['batch']['difference_se']:.3f}" in own
         assert "look the same to statistics" in banner.inner_text()
-        assert page.locator("#versions tr", has_text="rejected").count() == 1
+        expect(page.locator("#versions tr", has_text="rejected")).to_have_count(1)
         assert page.locator("#history svg.chart").count() == 0  # a rejected version was never in service
         keep(page, "page-quarantine.png", tmp_path)
         page.goto(f"{deployment.url}/models/{name}/versions/2")
@@ -55,7 +55,7 @@ def test_a_rejected_batch_is_explained_and_accepted(chromium: Browser, deploymen
         banner.get_by_text("Accept…").click()
         accept.click()
         page.get_by_text("The examples were put back into force.").wait_for()
-        assert banner.count() == 0
+        expect(banner).to_have_count(0)
         page.locator("#versions").get_by_text("2 champion").wait_for()
     assert deployment.get(f"/v1/models/{name}")["counts"]["quarantined"] == 0
 
@@ -74,7 +74,7 @@ def test_discarding_works_without_javascript_and_a_deleted_comparison_is_mention
         banner.get_by_text("Discard…").click()
         page.get_by_role("button", name="Discard 999 examples").click()
         page.get_by_text("The examples were removed.").wait_for()
-        assert banner.count() == 0
+        expect(banner).to_have_count(0)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
