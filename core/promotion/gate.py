@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
@@ -105,6 +105,10 @@ def compare_with(old: Reference, mask: NDArray[np.bool_], policy: GatePolicy) ->
     if first.labels != second.labels:  # judged by the labels that both versions have
         names = shared_labels([first, second])
         first, second = restrict(first, names), restrict(second, names)
+    weight = first.weight
+    if len(first) >= MIN_ROWS and weight.max() * MIN_ROWS > weight.sum():
+        # a single row would decide, and the standard error would not show it: the mean is about its own value
+        first, second = (replace(rows, weight=np.ones(len(rows))) for rows in (first, second))
     pair = compare(first, second, metric, old.rows.clusters_of(mask))
     left = max(0.0, (1 + policy.worse_by) / (1 + old.carried) - 1)
     found: GateComparison = {**judge(pair, Limits(metric, left, policy.sigmas)), "version": old.number}
