@@ -584,6 +584,9 @@ class Gate(Response, frozen=True, kw_only=True):
     """null: the comparison was not possible; `reason` says why."""
     reason: str | None = None
     """`first_version`, `too_few_rows`, `schema_changed` or `version_purged`."""
+    carried: float | None = None
+    """How much worse the older version is than a confirmed version that an erasure purged, rounded; counts towards
+    `worse_by`."""
     action: str
     """What a failure leads to. Versions without new examples are never rejected."""
     confirmed: GateComparison | None = None
@@ -616,6 +619,9 @@ class GateComparison(Response, frozen=True, kw_only=True):
     """null: the comparison was not possible; `reason` says why."""
     reason: str | None = None
     """`first_version`, `too_few_rows`, `schema_changed` or `version_purged`."""
+    carried: float | None = None
+    """How much worse the older version is than a confirmed version that an erasure purged, rounded; counts towards
+    `worse_by`."""
 
 
 class Health(Response, frozen=True, kw_only=True):
@@ -1216,6 +1222,9 @@ class SegmentComparison(Response, frozen=True, kw_only=True):
     """null: the comparison was not possible; `reason` says why."""
     reason: str | None = None
     """`first_version`, `too_few_rows`, `schema_changed` or `version_purged`."""
+    carried: float | None = None
+    """How much worse the older version is than a confirmed version that an erasure purged, rounded; counts towards
+    `worse_by`."""
     column: str
     value: str
     """The value; `(missing)` and `(other)` for missing and unseen values."""

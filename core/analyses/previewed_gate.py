@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -64,6 +64,8 @@ class Outcome:
         confirmed = champion if inputs.confirmed is not None else None
         if inputs.confirmed is not None and inputs.confirmed.number != champion.number:
             confirmed = self.refer_to(inputs.confirmed)
+        if confirmed is not None:
+            confirmed = replace(confirmed, carried=inputs.carried)
         gate = run_gate(champion, confirmed, inputs.alarms, policy)
         adds = any(rows is not None and len(rows) for rows in (self.change.added, self.change.added_holdout))
         if not adds and not inputs.has_additions:

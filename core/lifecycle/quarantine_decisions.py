@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import or_, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core import suppressions
@@ -15,7 +15,8 @@ from core.ledger import quarantine
 from core.ledger.quarantine import is_quarantined, quarantined_versions
 from core.promotion.decision import Requester, request_promotion
 from core.tables.erasures import Identifier
-from core.tables.ledger import RETURNED, Example
+from core.tables.jobs import Job, JobKind
+from core.tables.ledger import RETURNED, Change, ChangeKind, Example
 from core.tables.models import Model
 from core.tables.versions import Version, VersionState
 from core.versions.erased_examples import may_depend_on_erased
@@ -37,17 +38,22 @@ def accept(session: Session, model: Model, version: Version, by: str, request_id
 
     If the model has learnt other changes since, or examples that the version was trained on are out of force, the
     version itself is outdated: the model is then adapted to the accepted examples, and the gate only warns about them.
+    Raises Conflict if there is nothing left to accept, because its examples were discarded or removed.
     """
     require_rejected(session, model, version)
+    rejected = find_rejected_count(session, model, version)
     waiting = quarantined_versions(session, model).get(version.number, 0)
-    complete = not has_lost_examples(session, model, version)
+    if not waiting and rejected != 0:
+        detail = f"The examples of version {version.number} were discarded or removed. Send them again to use them."
+        raise Conflict("version_not_rejected", detail)
+    complete = not has_removals_since(session, model, version)
     count = quarantine.accept(session, model, version.number, requested_subjects(session))
     if count:
         model.accepted_position, model.accepted_by = model.head, by
     # a rejected retrain has no parent and no examples of its own: it is current unless the tip covers more changes
     tip = tip_of(session, model)
     latest = version.parent == model.tip or (not count and (tip is None or tip.position <= version.position))
-    current = latest and complete and count == waiting and is_usable(session, version)
+    current = latest and complete and count == rejected and is_usable(session, version)
     if version.state is VersionState.REJECTED:
         version.state = VersionState.CANDIDATE if current else VersionState.SUPERSEDED
     if current:
@@ -106,12 +112,27 @@ def is_usable(session: Session, version: Version) -> bool:
     return not purged and not may_depend_on_erased(session, version)
 
 
-def has_lost_examples(session: Session, model: Model, version: Version) -> bool:
-    """Whether examples that a version was trained on are out of force, apart from those that its rejection took out."""
-    learnt = (Example.model_id == model.id, Example.holdout.is_(False), Example.position <= version.position)
-    others = or_(Example.quarantine.is_(None), Example.quarantine != version.number)
-    lost = select(Example.position).where(*learnt, Example.removed > version.position, others)
-    return session.scalar(lost.limit(1)) is not None
+def find_rejected_count(session: Session, model: Model, version: Version) -> int | None:
+    """The number of examples that a version's rejection took out of force; None if all have left the quarantine since.
+
+    Read from the ledger: examples that were discarded or removed may have been deleted.
+    """
+    retrained = version.job_id is not None and session.get_one(Job, version.job_id).kind is JobKind.RETRAIN
+    if retrained:
+        return 0
+    gone = select(Example.removed).where(is_quarantined(model, version.number)).limit(1)
+    at = session.scalar(gone)
+    if at is None:
+        return None
+    together = (Change.model_id == model.id, Change.first <= at, Change.last >= at)
+    return session.execute(select(Change.last - Change.first + 1).where(*together)).scalar_one()
+
+
+def has_removals_since(session: Session, model: Model, version: Version) -> bool:
+    """Whether examples were removed or corrected after a version's position, which it may have been trained on."""
+    kinds = Change.kind.in_((ChangeKind.REMOVED, ChangeKind.REPLACED))
+    later = select(Change.last).where(Change.model_id == model.id, Change.last > version.position, kinds)
+    return session.scalar(later.limit(1)) is not None
 
 
 def require_rejected(session: Session, model: Model, version: Version) -> None:

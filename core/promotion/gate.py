@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
@@ -60,6 +60,8 @@ class Reference:
     """Why there are no predictions."""
     same_loss: bool = True
     """Whether both versions have the same loss function; otherwise another metric is compared."""
+    carried: float = 0.0
+    """How much worse the version is than confirmed versions that erasures purged: this much less is allowed."""
 
     def earlier(self, alarms: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
         """Mask of the rows at or before the version's position that arrived without an alarm.
@@ -82,7 +84,7 @@ def run_gate(
     against_champion = compare_with(champion, champion.earlier(alarms), policy)
     gate = cast(GateDocument, {**against_champion, "action": policy.action})
     if confirmed is not None:
-        same = confirmed.number == champion.number
+        same = (confirmed.number, confirmed.carried) == (champion.number, champion.carried)
         gate["confirmed"] = against_champion if same else compare_with(confirmed, confirmed.earlier(alarms), policy)
         gate["passed"] = combine(gate["passed"], gate["confirmed"]["passed"])
     if segments := compare_segments(champion, alarms, policy):
@@ -103,8 +105,16 @@ def compare_with(old: Reference, mask: NDArray[np.bool_], policy: GatePolicy) ->
     if first.labels != second.labels:  # judged by the labels that both versions have
         names = shared_labels([first, second])
         first, second = restrict(first, names), restrict(second, names)
+    weight = first.weight
+    if len(first) >= MIN_ROWS and weight.max() * MIN_ROWS > weight.sum():
+        # a single row would decide, and the standard error would not show it: the mean is about its own value
+        first, second = (replace(rows, weight=np.ones(len(rows))) for rows in (first, second))
     pair = compare(first, second, metric, old.rows.clusters_of(mask))
-    return {**judge(pair, Limits(metric, policy.worse_by, policy.sigmas)), "version": old.number}
+    left = max(0.0, (1 + policy.worse_by) / (1 + old.carried) - 1)
+    found: GateComparison = {**judge(pair, Limits(metric, left, policy.sigmas)), "version": old.number}
+    if old.carried:
+        found["carried"] = old.carried
+    return found
 
 
 def compare_segments(

@@ -26,6 +26,8 @@ def forget_versions(gate: GateDocument, gone: Collection[int]) -> GateDocument:
     kept = cast(GateDocument, blank(gate, gone))
     if "confirmed" in gate:
         kept["confirmed"] = blank(gate["confirmed"], gone)
+        if lost := carry_over(gate["confirmed"], gone):
+            kept["confirmed"]["carried"] = lost
     if "batch" in gate:
         kept["batch"] = blank(gate["batch"], gone)
     if "segments" in gate:
@@ -38,6 +40,21 @@ def blank(comparison: GateComparison, gone: Collection[int]) -> GateComparison:
     if comparison["version"] not in gone:
         return comparison.copy()
     return cast(GateComparison, {**comparison, **dict.fromkeys(NUMBERS)})
+
+
+def carry_over(comparison: GateComparison, gone: Collection[int]) -> float:
+    """How much worse a version is than the confirmed version that it was compared with, if that version is purged.
+
+    Otherwise, many small deteriorations could add up again after every erasure. The number is rounded as windows are,
+    and what earlier erasures left is added to it.
+    """
+    before, relative = comparison.get("carried", 0.0), comparison["relative"]
+    first, error = comparison["champion"], comparison["difference_se"]
+    if comparison["version"] not in gone or relative is None or not first or error is None:
+        return before
+    figures = {"relative": relative, f"relative{ERROR_SUFFIX}": error / abs(first), "rows": comparison["rows"]}
+    rounded = coarse(figures, SystemRandom().random)["relative"]
+    return max(0.0, significant((1 + before) * (1 + rounded) - 1, 3))
 
 
 def round_windows(session: Session, model_id: int, gone: Collection[int], positions: Collection[int]) -> None:

@@ -34,6 +34,8 @@ class GateInputs:
 
     champion: Version | None
     confirmed: Version | None
+    carried: float
+    """How much worse `confirmed` is than confirmed versions that erasures purged, whose place it takes."""
     alarms: list[tuple[int, int]]
     has_additions: bool
     """Whether the version learnt new examples: only then can it be rejected."""
@@ -44,6 +46,10 @@ class GateInputs:
         champion = champion_of(session, model)
         # if an erasure purged the confirmed version, the next one that was promoted stands in for it
         confirmed = first_served(session, model.id, model.confirmed or 0)
+        carried = 0.0
+        if confirmed is not None and confirmed.number != model.confirmed:
+            gate = confirmed.gate
+            carried = gate["confirmed"].get("carried", 0.0) if gate is not None and "confirmed" in gate else 0.0
         alarms = alarmed_spans(session, model.id)
         # not since its parent: a version that was trained from scratch instead of adapted has none
         tip = tip_of(session, model)
@@ -52,7 +58,7 @@ class GateInputs:
         in_force = or_(Example.removed.is_(None), Example.removed > position)
         new = (Example.model_id == model.id, in_force, Example.position > since, is_new(model.id))
         found = select(Example.position).where(*new, Example.position <= position).limit(1)
-        return cls(champion, confirmed, alarms, session.scalar(found) is not None)
+        return cls(champion, confirmed, carried, alarms, session.scalar(found) is not None)
 
 
 def alarmed_spans(session: Session, model_id: int) -> list[tuple[int, int]]:

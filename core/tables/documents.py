@@ -100,6 +100,15 @@ class GateComparison(TypedDict):
             Field(description="`first_version`, `too_few_rows`, `schema_changed` or `version_purged`."),
         ]
     ]
+    carried: NotRequired[
+        Annotated[
+            float,
+            Field(
+                description="How much worse the older version is than a confirmed version that an erasure purged,"
+                " rounded; counts towards `worse_by`."
+            ),
+        ]
+    ]
 
 
 class SegmentComparison(GateComparison):

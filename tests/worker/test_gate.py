@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.worker.deployment import Deployment, Numbers, fitted
-from tests.worker.erasure_helpers import filled_rows
+from tests.worker.erasure_helpers import erase, filled_rows
 from tests.worker.test_webhooks import told
 
 DIM = 4
@@ -381,6 +381,18 @@ def test_small_poisoned_batches_raise_an_alarm_together(deployment: Deployment, 
     world.send(deployment, name, 60)
     deployment.adapted(name)
     assert [item["alarm"] for item in deployment.get(f"/v1/models/{name}/quality?window=job")["items"]][2:] == [False]
+
+
+def test_small_deteriorations_add_up_across_erasures(deployment: Deployment, world: World) -> None:
+    """An erasure purges the confirmed version, which each of them would otherwise be compared with."""
+    name, _ = started(deployment, world, 4000)
+    relative = []
+    for number in range(3):
+        world.send(deployment, name, 280, flip=1.0)
+        relative.append(deployment.version(name, deployment.adapted(name)["version"])["gate"]["relative"])
+        erase(deployment, subject(name, number))
+    assert max(relative) < 0.05  # each of them alone would pass
+    assert model(deployment, name)["counts"]["quarantined"] > 0
 
 
 def test_accepting_one_batch_does_not_accept_the_next(deployment: Deployment, world: World) -> None:

@@ -31,6 +31,8 @@ def judge_draft(snapshot: ModelSnapshot, draft: VersionDraft, retrained: bool = 
     confirmed = champion if inputs.confirmed is not None else None
     if inputs.confirmed is not None and inputs.confirmed.number != champion.number:
         confirmed = refer_to(snapshot, draft, inputs.confirmed)
+    if confirmed is not None:
+        confirmed = replace(confirmed, carried=inputs.carried)
     result = run_gate(champion, confirmed, inputs.alarms, policy)
     if not inputs.has_additions and (not retrained or result.get("reason") == SCHEMA_CHANGED):
         result["action"] = "warn"

@@ -8,9 +8,11 @@ import pytest
 from sqlalchemy.orm import Session
 
 from core.database import Database
+from core.errors import Conflict
 from core.ledger.quarantine import quarantine
 from core.ledger.removal_selections import remove_named
-from core.lifecycle.quarantine_decisions import Decision, accept
+from core.lifecycle.quarantine_decisions import Decision, accept, discard
+from core.lifecycle.removed_examples import purge_removed
 from core.tables.ledger import Example
 from core.tables.models import Model
 from core.tables.versions import Version, VersionKind, VersionState
@@ -46,6 +48,10 @@ def poisoned(database: Database, person: str) -> tuple[Model, int]:
     return model, reject(database, model)
 
 
+def purge(database: Database, model: Model) -> None:
+    locked(database, model, purge_removed)
+
+
 def decide(database: Database, model: Model, number: int) -> Decision:
     def act(session: Session, row: Model) -> Decision:
         return accept(session, row, session.get_one(Version, (row.id, number)), "key", None)
@@ -65,6 +71,11 @@ def remove_new(database: Database, model: Model, _person: str) -> None:
     locked(database, model, lambda session, row: remove_named(session, row, Example.id, names, names))
 
 
+def remove_and_purge_new(database: Database, model: Model, person: str) -> None:
+    remove_new(database, model, person)
+    purge(database, model)
+
+
 def remove_old(database: Database, model: Model, _person: str) -> None:
     names = ["old-1"]
     locked(database, model, lambda session, row: remove_named(session, row, Example.id, names, names))
@@ -74,7 +85,7 @@ def hold(database: Database, _model: Model, person: str) -> None:
     ask(database, person, hold=True)
 
 
-@pytest.mark.parametrize("change", [remove_new, remove_old, hold])
+@pytest.mark.parametrize("change", [remove_new, remove_and_purge_new, remove_old, hold])
 def test_a_version_that_was_trained_on_removed_examples_is_not_promoted(database: Database, change: Change) -> None:
     person = somebody()
     model, number = poisoned(database, person)
@@ -84,3 +95,12 @@ def test_a_version_that_was_trained_on_removed_examples_is_not_promoted(database
     assert decision.job is not None  # adapts the model to the accepted examples
     with database.read() as session:
         assert session.get_one(Version, (model.id, number)).state is VersionState.SUPERSEDED
+
+
+def test_a_version_whose_examples_were_discarded_and_deleted_cannot_be_accepted(database: Database) -> None:
+    model, number = poisoned(database, somebody())
+    locked(database, model, lambda session, row: discard(session, row, session.get_one(Version, (row.id, number))))
+    purge(database, model)
+    with pytest.raises(Conflict, match="were discarded"):
+        decide(database, model, number)
+    assert stored(database, model).champion == 1

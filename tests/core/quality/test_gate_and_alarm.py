@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
 from core.models.policy import GatePolicy
-from core.promotion.gate import ComparedRows, Reference, compare_segments
+from core.promotion.gate import ComparedRows, Reference, compare_segments, run_gate
 from core.promotion.gate_rule import Limits, judge
 from core.quality.batch_alarm import BatchLoss, find_suspicious
 from core.quality.scored_rows import ScoredRows
@@ -182,6 +182,19 @@ def test_a_holdout_about_one_subject_is_not_judged() -> None:
     worse = replace(rows, loss=rows.loss * 1.2)
     verdict = judge(compare(rows, worse, "loss", np.zeros(50, np.int64)), Limits())
     assert (verdict["passed"], verdict["reason"]) == (None, "too_few_rows")
+
+
+def test_a_heavy_row_does_not_decide_alone() -> None:
+    """Whoever sends a wrong row with a large weight to the holdout would otherwise choose what passes."""
+    world = World(0)
+    holdout = world.rows(1500)
+    right = np.argmax(score(LogisticRegression().fit(*world.rows(2000)), holdout).probability)
+    holdout[1][right] = 1 - holdout[1][right]
+    weight = np.where(np.arange(1500) == right, 1e6, 1.0)
+    good, flipped = (LogisticRegression().fit(*world.rows(2000, flip=flip)) for flip in (0.0, 0.4))
+    rows = [replace(score(model, holdout), weight=weight) for model in (good, flipped)]
+    champion = Reference(1, 1500, ComparedRows(np.arange(1, 1501), *rows))
+    assert run_gate(champion, champion, [], GatePolicy())["passed"] is False
 
 
 def test_a_segment_that_was_not_judged_is_not_the_worst() -> None:
