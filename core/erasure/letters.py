@@ -12,7 +12,7 @@ from typing import Any
 
 from core.erasure.receipt_text import RIGHTS, describe_recognition
 from core.errors import NotFound
-from core.register.log import Acknowledgement
+from core.register.records import Acknowledgement
 from core.tables.erasures import PENDING, RESTRICTIONS, Erasure, ErasureState, Part
 
 

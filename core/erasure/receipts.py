@@ -24,7 +24,7 @@ from core.erasure.receipt_content import ErasureReport, report_json
 from core.erasure.receipt_text import write_statement
 from core.errors import NotFound
 from core.register import files, journal_files, log
-from core.register.records import SYSTEM, PendingLeaf, new_record
+from core.register.records import SYSTEM, Acknowledgement, PendingLeaf, new_record
 from core.register.signing import Head, pae, signer_of
 from core.tables.erasures import Erasure, Part, Receipt
 from core.tables.register import Leaf, RecordKind
@@ -60,7 +60,7 @@ class SignedStatement(TypedDict):
 class Envelope(SignedStatement):
     """A receipt as a DSSE envelope, and its leaf in the register."""
 
-    register: log.Acknowledgement
+    register: Acknowledgement
     """The leaf `completed`, with its inclusion proof and the head that was signed with it."""
 
 
@@ -177,7 +177,7 @@ def envelope_of(session: Session, receipt: Receipt) -> Envelope:
     """The DSSE envelope of a receipt, with the inclusion proof for the head that was signed with it."""
     head = cast(Head, receipt.head)
     found = log.entry(session, session.get_one(Leaf, receipt.leaf), head["size"])
-    envelope: Envelope = {**signed_part(receipt), "register": log.Acknowledgement(**found, head=head)}
+    envelope: Envelope = {**signed_part(receipt), "register": Acknowledgement(**found, head=head)}
     return envelope
 
 

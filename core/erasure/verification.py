@@ -9,6 +9,7 @@ from sqlalchemy.orm import Session
 
 from core.database import utc_text
 from core.erasure import receipts
+from core.errors import Unavailable
 from core.register import files, journal_files, verification
 from core.register.log import all_records
 from core.register.record_retention import cutoff
@@ -68,9 +69,20 @@ def check_receipts(session: Session, store: Store, records: dict[int, dict[str, 
             yield Flaw("invented or altered: the register does not contain it", index, number)
         if sha256 != receipt.sha256 or (not expired and record.get("erasure") != receipt.erasure_id):
             yield Flaw("altered: the database has another hash or erasure for it", index, number)
+        if not is_head_of_register(session, receipt):
+            yield Flaw("altered: its head is not one of the register", index, number)
         content = files.read_file(store, receipts.name_of(number))
         if content != receipts.file_content(receipt) and (content is not None or (leaf and leaf.filed)):
             yield Flaw("missing or altered: its file in the store is not that of the database", index, number)
+
+
+def is_head_of_register(session: Session, receipt: Receipt) -> bool:
+    """Whether the register extends the head that was signed with a receipt."""
+    try:
+        size, root = receipt.head["size"], receipt.head["root"]
+        return receipt.leaf < size and not any(verification.check_older_head(session, size, root))
+    except (KeyError, TypeError, Unavailable):
+        return False
 
 
 def completed_at(receipt: Receipt) -> str:
