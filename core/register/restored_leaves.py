@@ -66,17 +66,16 @@ def require_proven(session: Session, missing: Sequence[Acknowledgement]) -> None
     for entry in missing:
         leaf = merkle.hash_leaf(bytes.fromhex(entry["commitment"]))
         nodes.known.update({(level, i): value for level, i, value in merkle.grow(entry["leaf"], leaf, nodes)})
-    size, proven = missing[-1]["leaf"] + 1, 0
+    size, proven, alone = missing[-1]["leaf"] + 1, 0, set[int]()
     for entry, head in with_signed_heads(session, missing):
-        if head["size"] <= size and merkle.find_root(head["size"], nodes).hex() != head["root"]:
-            raise damaged(files.name_of(entry["leaf"]))
-        if head["size"] <= size:
+        if head["size"] > size and is_included(entry, head):
+            alone.add(entry["leaf"])
+        elif head["size"] <= size and merkle.find_root(head["size"], nodes).hex() == head["root"]:
             proven = max(proven, head["size"])
-        elif not is_included(entry, head):
+        else:
             raise damaged(files.name_of(entry["leaf"]))
-    signed = {entry["leaf"] for entry, _ in with_signed_heads(session, missing)}
     for entry in missing:
-        if entry["leaf"] >= proven and entry["leaf"] not in signed:
+        if entry["leaf"] >= proven and entry["leaf"] not in alone:
             raise damaged(files.name_of(entry["leaf"]))
 
 
