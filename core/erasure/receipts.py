@@ -128,7 +128,14 @@ def report_of(
         caseless=settings.caseless_subjects,
         unsearchable=outside.unsearchable,
         toward=outside.toward,
-        limits=write_limits(settings, 1 + len(aliases), erasure.near_matches, models, outside),
+        limits=write_limits(
+            settings,
+            1 + len(aliases),
+            erasure.near_matches,
+            models,
+            outside,
+            log.find_exports(session, [erasure.token, *aliases]),
+        ),
         recognised_until=utc_text(recognised_until) if recognised_until else None,
     )
 

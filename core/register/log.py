@@ -8,7 +8,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from core.database import run_before_commit
@@ -129,6 +129,14 @@ def all_records(session: Session) -> dict[int, dict[str, Any]]:
         if isinstance(record, dict) and "kind" in record:
             records[index] = record
     return records
+
+
+def find_exports(session: Session, tokens: Sequence[str]) -> list[str]:
+    """When the data of the person with these tokens was exported, in order; records of it may have expired."""
+    of_person = (Leaf.record.like(f'%"subject_token":"{token}"%') for token in tokens)
+    exported = (Leaf.erasure_id.is_(None), Leaf.record.like(f'%"kind":"{RecordKind.EXPORTED}"%'), or_(*of_person))
+    records = session.scalars(select(Leaf.record).where(*exported).order_by(Leaf.index))
+    return [json.loads(record)["at"] for record in records if record]
 
 
 def first_commitment(session: Session, erasure_id: str) -> bytes:

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -286,6 +286,8 @@ def rebuild(session: Session, store: Store, signer: Signer) -> None:
     for erasure in session.scalars(select(Erasure)):
         if erasure.receipt:
             session.delete(erasure)
+        elif erasure.completed_at:
+            erasure.completed_at = datetime(2020, 1, 1, tzinfo=UTC)
     for name in (*store.names(files.FOLDER), *store.names(receipts.FOLDER)):
         store.delete(name)
     records = [{**r, "at": "2020-01-01T00:00:00Z"} for r in kept if not is_completed(r, kept)]
@@ -355,6 +357,7 @@ def test_the_oldest_record_can_be_deleted_as_if_it_had_expired(shared: Installat
     assert verify_forged(shared, tmp_path, forge) == []
 
 
+RECEIVED = ErasureState.RECEIVED
 EDITS: dict[str, Callable[[Session, Installation], Any]] = {
     "the reason of a refusal": lambda s, i: setattr(s.get_one(Erasure, i.refused), "refusal", "another"),
     "a refusal to a completion": lambda s, i: setattr(s.get_one(Erasure, i.refused), "state", ErasureState.COMPLETED),
@@ -367,9 +370,21 @@ EDITS: dict[str, Callable[[Session, Installation], Any]] = {
         s.execute(delete(Erasure).where(Erasure.id == i.open)),
     ),
     "a request that nobody made": lambda s, i: invent_request(s, i.open),
+    "the day of a refusal": lambda s, i: end_earlier(s, i.refused),
+    "the day of a completion": lambda s, i: end_earlier(s, last_receipt(s).erasure_id),
+    "a held request to one in progress": lambda s, i: setattr(s.get_one(Erasure, i.held), "state", RECEIVED),
+    "the person of a refused request": lambda s, i: s.execute(
+        delete(Identifier).where(Identifier.erasure_id == i.refused)
+    ),
     "another identifier": lambda s, i: s.add(Identifier(erasure_id=i.open, token="0" * 64, subject=b"somebody")),
     "a missing identifier": lambda s, i: s.execute(delete(Identifier).where(Identifier.erasure_id == i.open)),
 }
+
+
+def end_earlier(session: Session, id: str) -> None:
+    erasure = session.get_one(Erasure, id)
+    assert erasure.completed_at is not None
+    erasure.completed_at -= timedelta(days=30)
 
 
 def move_due_date(session: Session, id: str) -> None:
