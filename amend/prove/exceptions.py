@@ -33,7 +33,7 @@ EXCEPTIONS = (
         "register and hashes of erased people",
         r"^database/register_(keys|nodes)/|^database/metadata/register/|^rest//v1/register/(head|key)\?"
         r"|^(database/register_leaves|files/artifacts/register)/.*/(commitment|salt|record/(statement|subject_token))"
-        r"|^database/suppressions/[^/]+/hash$|^database/erasure_subjects/[^/]+/token$|/subject_token$"
+        r"|^files/artifacts/register/.*/(path|head)/|^database/suppressions/[^/]+/hash$|^database/erasure_subjects/[^/]+/token$|/subject_token$"
         r"|^rest//v1/erasures.*/tokens/\d+$"
         r"|^(database/journal_entries|files/artifacts/journal)/.*(/content/\w+/\d+|/hmac)$",
         "The register contains keyed hashes of erased people, as the receipts do, and commitments with random salts, "

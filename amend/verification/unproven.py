@@ -6,8 +6,12 @@ from amend.verification.receipt import Statement
 from amend.verification.register import Entry
 
 OPEN = (
-    "That anything was erased: the bundle has no receipt. It shows only that the request was filed and what was "
-    "decided about it so far."
+    "That anything was erased: the bundle has no receipt. It shows only that the request was filed, and the decisions "
+    "in its entries."
+)
+ENTRIES = (
+    "That these are all entries about the request: whoever made the bundle could have left some out, such as a later "
+    "decision."
 )
 NO_DISTANCE = (
     "How close {} is to a model that was trained without the person's data: no distance was certified, because it is "
@@ -34,6 +38,7 @@ SAME_FOR_ALL = (
 
 def add_general(found: Verification, statement: Statement | None, refitted: int, older: bool) -> None:
     """The limits that depend on which checks were run."""
+    found.unproven.append(ENTRIES)
     if statement is not None:
         found.unproven.append(FOUND)
         named = [name for name in statement.subjects if name.startswith("model/")]

@@ -12,8 +12,8 @@ from typing import Any
 
 from core.erasure.receipt_text import RIGHTS, describe_recognition
 from core.errors import NotFound
-from core.register.log import Acknowledgement
-from core.tables.erasures import PENDING, RESTRICTIONS, Erasure, ErasureState, Part
+from core.register.records import Acknowledgement
+from core.tables.erasures import PENDING, Erasure, ErasureState, Part
 
 
 class LetterKind(StrEnum):
@@ -62,8 +62,10 @@ def show_date(moment: datetime) -> str:
 
 def list_letters(erasure: Erasure) -> list[LetterKind]:
     """The letters that can be written about a request in its present state."""
-    if erasure.state in RESTRICTIONS:
+    if erasure.state is ErasureState.RESTRICTED:
         return [LetterKind.RESTRICTION, LetterKind.LIFTING]
+    if erasure.state is ErasureState.LIFTED:
+        return [LetterKind.LIFTING]
     found = [LetterKind.CONFIRMATION]
     if erasure.extension is not None and erasure.state in PENDING:
         found.append(LetterKind.EXTENSION)
@@ -82,6 +84,12 @@ def write_letter(kind: LetterKind, erasure: Erasure, known: Circumstances) -> Le
     return WRITERS[kind](erasure, known)
 
 
+NOT_FOUND = (
+    "So far, we have not found any data under the identifiers you gave us. If you have used other names, addresses or "
+    "customer numbers with us, please tell us."
+)
+
+
 def confirm(erasure: Erasure, known: Circumstances) -> Letter:
     if known.acknowledgement is None:
         raise NotFound("letter_not_found", "The register no longer has the record of this request: it has expired.")
@@ -89,10 +97,6 @@ def confirm(erasure: Erasure, known: Circumstances) -> Letter:
     used = (
         f"Since {show_date(erasure.created_at)}, no new training has used the data that we found under the "
         "identifiers you gave us. Models that were trained on it earlier stay in use until your request is carried out."
-    )
-    missing = (
-        "So far, we have not found any data under the identifiers you gave us. If you have used other names, "
-        "addresses or customer numbers with us, please tell us."
     )
     reply = f"We will reply by {show_date(erasure.due_at)}, as the law requires (GDPR Art. 12(3))."
     if erasure.state in PENDING and erasure.extension is None:
@@ -102,7 +106,12 @@ def confirm(erasure: Erasure, known: Circumstances) -> Letter:
         "request were ever missing from the register, you could prove that you made it."
     )
     asked = f"On {show_date(erasure.received_at)}, we received your request to erase your personal data."
-    paragraphs = [asked, used if found else missing, reply, proof]
+    if erasure.state in PENDING:
+        paragraphs = [asked, used if found else NOT_FOUND, reply, proof]
+    else:
+        assert erasure.completed_at is not None
+        ended = "completed" if erasure.state is ErasureState.COMPLETED else "closed"
+        paragraphs = [asked, f"We {ended} it on {show_date(erasure.completed_at)}.", proof]
     return Letter(
         LetterKind.CONFIRMATION,
         "We have received your request for erasure",
@@ -154,11 +163,16 @@ def confirm_withdrawal(erasure: Erasure, known: Circumstances) -> Letter:
 
 
 def confirm_restriction(erasure: Erasure, known: Circumstances) -> Letter:
+    used = (
+        f"We restricted it on {show_date(erasure.created_at)}: since then, no new training uses the data that we found "
+        "under the identifiers you gave us. We keep this data. Models that were trained on it earlier stay in use "
+        "until they have been adapted without it."
+    )
+    later = "If we find data under these identifiers later, we will restrict it as well."
     paragraphs = [
         f"On {show_date(erasure.received_at)}, we received your request to restrict the processing of your personal "
         "data (GDPR Art. 18).",
-        f"We restricted it on {show_date(erasure.created_at)}: since then, no new training uses the data that we found "
-        "under the identifiers you gave us. We keep this data, but we do not use it.",
+        used if known.parts else f"{NOT_FOUND} {later}",
         "We will tell you before we lift the restriction.",
     ]
     return Letter(LetterKind.RESTRICTION, "The processing of your data is restricted", paragraphs)

@@ -41,9 +41,16 @@ def find_models_outside(session: Session) -> ModelsOutside:
 
 
 def write_limits(
-    settings: Settings, identifiers: int, near_matches: int, models: Sequence[ModelReport], outside: ModelsOutside
+    settings: Settings,
+    identifiers: int,
+    near_matches: int,
+    models: Sequence[ModelReport],
+    outside: ModelsOutside,
+    exports: Sequence[str],
 ) -> list[str]:
-    """The sentences of a receipt about what it does not cover."""
+    """The sentences of a receipt about what it does not cover. `exports` are the times when the person's data was
+    exported, in order.
+    """
     which = "this identifier" if identifiers == 1 else f"these {identifiers} identifiers"
     case = " Upper and lower case make no difference." if settings.caseless_subjects else ""
     found = [
@@ -62,6 +69,12 @@ def write_limits(
             f"{', '.join(outside.unsearchable)}."
         )
     found += describe_copies(settings, models)
+    if exports:
+        times = "once" if len(exports) == 1 else f"{len(exports)} times, the last time"
+        found.append(
+            f"The data under {which} was exported or reported {times} on {exports[-1][:10]}, as for a request for "
+            "access. Amend cannot delete these copies."
+        )
     found.append("Backups were not searched. They may contain this data until the operator deletes them.")
     if outside.toward:
         found.append(
@@ -79,9 +92,10 @@ def describe_copies(settings: Settings, models: Sequence[ModelReport]) -> list[s
         found = ["The copies listed above left Amend before the erasure. Amend cannot delete them."]
     else:
         found = [
-            "The audit log shows no download of versions trained on this data, and no export of the examples. It keeps "
+            "The audit log shows no download of versions trained on this data, and no export of all examples. It keeps "
             f"its entries for {describe_days(settings.audit_retention)}."
         ]
+    found.append("It was not examined who read this data in lists of examples.")
     if settings.mlflow_url:
         found.append("MLflow does not record who loaded a version from it.")
     return found

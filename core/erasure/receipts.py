@@ -24,7 +24,7 @@ from core.erasure.receipt_content import ErasureReport, report_json
 from core.erasure.receipt_text import write_statement
 from core.errors import NotFound
 from core.register import files, journal_files, log
-from core.register.records import SYSTEM, PendingLeaf, new_record
+from core.register.records import SYSTEM, Acknowledgement, PendingLeaf, new_record
 from core.register.signing import Head, pae, signer_of
 from core.tables.erasures import Erasure, Part, Receipt
 from core.tables.register import Leaf, RecordKind
@@ -60,7 +60,7 @@ class SignedStatement(TypedDict):
 class Envelope(SignedStatement):
     """A receipt as a DSSE envelope, and its leaf in the register."""
 
-    register: log.Acknowledgement
+    register: Acknowledgement
     """The leaf `completed`, with its inclusion proof and the head that was signed with it."""
 
 
@@ -128,7 +128,14 @@ def report_of(
         caseless=settings.caseless_subjects,
         unsearchable=outside.unsearchable,
         toward=outside.toward,
-        limits=write_limits(settings, 1 + len(aliases), erasure.near_matches, models, outside),
+        limits=write_limits(
+            settings,
+            1 + len(aliases),
+            erasure.near_matches,
+            models,
+            outside,
+            log.find_exports(session, [erasure.token, *aliases]),
+        ),
         recognised_until=utc_text(recognised_until) if recognised_until else None,
     )
 
@@ -177,7 +184,7 @@ def envelope_of(session: Session, receipt: Receipt) -> Envelope:
     """The DSSE envelope of a receipt, with the inclusion proof for the head that was signed with it."""
     head = cast(Head, receipt.head)
     found = log.entry(session, session.get_one(Leaf, receipt.leaf), head["size"])
-    envelope: Envelope = {**signed_part(receipt), "register": log.Acknowledgement(**found, head=head)}
+    envelope: Envelope = {**signed_part(receipt), "register": Acknowledgement(**found, head=head)}
     return envelope
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import select
@@ -9,12 +10,13 @@ from sqlalchemy.orm import Session
 
 from core.database import utc_text
 from core.erasure import receipts
+from core.errors import Unavailable
 from core.register import files, journal_files, verification
 from core.register.log import all_records
 from core.register.record_retention import cutoff
 from core.register.signing import is_signature, pae
 from core.register.verification import Flaw, is_past
-from core.tables.erasures import PENDING, RESTRICTIONS, Erasure, ErasureState, Identifier, Receipt
+from core.tables.erasures import OPEN, PENDING, RESTRICTIONS, Erasure, ErasureState, Identifier, Receipt
 from core.tables.register import Leaf, RecordKind, SigningKey
 from core.versions.store import Store
 
@@ -27,6 +29,9 @@ ENDS = {
     ErasureState.LIFTED: RecordKind.LIFTED,
 }
 """The record that belongs to each state in which a request has ended."""
+
+TRANSACTION = timedelta(hours=1)
+"""How much longer than a transaction can take."""
 
 
 def verify(session: Session, store: Store) -> list[Flaw]:
@@ -68,9 +73,20 @@ def check_receipts(session: Session, store: Store, records: dict[int, dict[str, 
             yield Flaw("invented or altered: the register does not contain it", index, number)
         if sha256 != receipt.sha256 or (not expired and record.get("erasure") != receipt.erasure_id):
             yield Flaw("altered: the database has another hash or erasure for it", index, number)
+        if not is_head_of_register(session, receipt):
+            yield Flaw("altered: its head is not one of the register", index, number)
         content = files.read_file(store, receipts.name_of(number))
         if content != receipts.file_content(receipt) and (content is not None or (leaf and leaf.filed)):
             yield Flaw("missing or altered: its file in the store is not that of the database", index, number)
+
+
+def is_head_of_register(session: Session, receipt: Receipt) -> bool:
+    """Whether the register extends the head that was signed with a receipt."""
+    try:
+        size, root = receipt.head["size"], receipt.head["root"]
+        return receipt.leaf < size and not any(verification.check_older_head(session, size, root))
+    except (KeyError, TypeError, Unavailable):
+        return False
 
 
 def completed_at(receipt: Receipt) -> str:
@@ -101,13 +117,18 @@ def check_requests(session: Session, records: dict[int, dict[str, Any]]) -> Iter
 
 
 def check_identifiers(session: Session, erasure: Erasure, entries: list[tuple[int, dict[str, Any]]]) -> Iterator[Flaw]:
-    """Check that an open request searches for the identifiers that were filed, and for no others."""
-    if erasure.state not in PENDING:  # records of ended requests expire one by one
-        return
+    """Check that a request has the identifiers that were filed, and, while it is open, no others."""
     filings = [record for _, record in entries if record["kind"] == RecordKind.FILED]
     filed = {token for record in filings for token in (record["subject_token"], *record.get("alias_tokens", []))}
-    if filed != set(session.scalars(select(Identifier.token).where(Identifier.erasure_id == erasure.id))):
+    stored = set(session.scalars(select(Identifier.token).where(Identifier.erasure_id == erasure.id)))
+    # records of ended requests expire one by one
+    if not filed <= stored or (erasure.state in PENDING and filed != stored):
         yield Flaw(f"altered: the request {erasure.id} has other identifiers of the person", entries[0][0])
+
+
+def is_same_time(stored: datetime | None, recorded: str) -> bool:
+    """Whether the database and the register state the same time, apart from the duration of a transaction."""
+    return stored is not None and abs(stored - datetime.fromisoformat(recorded)) < TRANSACTION
 
 
 def check_request(erasure: Erasure, entries: list[tuple[int, dict[str, Any]]]) -> Iterator[Flaw]:
@@ -125,6 +146,11 @@ def check_request(erasure: Erasure, entries: list[tuple[int, dict[str, Any]]]) -
     for state, kind in ENDS.items():
         if (erasure.state is state) != (kind in last) and filed is not None:
             yield Flaw(f"altered: the request {erasure.id} is {erasure.state}, unlike in the register", index)
+        if (erasure.state is state) and kind in last and not is_same_time(erasure.completed_at, last[kind][1]["at"]):
+            yield Flaw(f"altered: the request {erasure.id} ended at another time", last[kind][0])
+    decided = max(last.get(kind, (-1, None))[0] for kind in (RecordKind.HELD, RecordKind.APPROVED))
+    if erasure.state in OPEN and RecordKind.HELD in last and last[RecordKind.HELD][0] == decided:
+        yield Flaw(f"altered: the request {erasure.id} is {erasure.state}, but nobody has approved it", decided)
     if RecordKind.REFUSED in last and last[RecordKind.REFUSED][1]["reason"] != erasure.refusal:
         yield Flaw(f"altered: the request {erasure.id} has another reason for its refusal", last[RecordKind.REFUSED][0])
     if RecordKind.COMPLETED in last and last[RecordKind.COMPLETED][1]["receipt"] != erasure.receipt:

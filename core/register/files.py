@@ -1,8 +1,9 @@
 """The register's files in the store: one for each leaf, so that a restore of the database cannot hide any.
 
 A file is written after its leaf was committed, by the process that wrote the leaf or by the next tick. The store is
-therefore ahead of the database exactly if the file of the next leaf exists. A file that Amend cannot have written is
-stray: it is reported, and otherwise ignored.
+therefore ahead of the database exactly if the file of the next leaf exists. A file has the proof that a signed head
+includes its leaf: after a restore, nothing else is imported. A file that Amend cannot have written is stray: it is
+reported, and otherwise ignored.
 """
 
 import hashlib
@@ -18,7 +19,7 @@ from core.database import Database
 from core.errors import NotFound, Unavailable
 from core.ledger.queries import batched
 from core.register import signed_tree
-from core.register.records import canonical, commit, stored_entry
+from core.register.records import Acknowledgement, canonical, commit
 from core.tables.register import Leaf
 from core.versions.store import Store
 
@@ -114,7 +115,12 @@ def behind() -> Unavailable:
 
 def write_missing(database: Database, store: Store, leaves: Sequence[Leaf]) -> int:
     """Write the files of leaves that are not filed yet to the store; returns how many."""
-    done = [leaf for leaf in leaves if write_leaf(store, leaf)]
+    if not leaves:
+        return 0
+    with database.read() as session:
+        head, nodes = signed_tree.current_head(session), signed_tree.SubtreeReader(session)
+        contents = [(leaf, signed_tree.acknowledge(leaf, head, nodes)) for leaf in leaves]
+    done = [leaf for leaf, content in contents if write_leaf(store, leaf, content)]
     if done:
         with database.write() as session:
             for some in batched(done):
@@ -131,7 +137,7 @@ def unfiled(session: Session) -> list[Leaf]:
     return list(session.scalars(select(Leaf).where(Leaf.filed.is_(False)).order_by(Leaf.index).limit(BATCH)))
 
 
-def write_leaf(store: Store, leaf: Leaf) -> bool:
+def write_leaf(store: Store, leaf: Leaf, content: Acknowledgement) -> bool:
     """Write the file of a leaf, unless the store has another leaf in its place."""
     there = read_leaf(store, leaf.index)
     if there is not None and there.get("commitment") != leaf.commitment.hex():
@@ -141,7 +147,6 @@ def write_leaf(store: Store, leaf: Leaf) -> bool:
             return False
         logger.warning("register_file_stray", file=name, moved_to=f"{name}.stray")
         store.write(f"{name}.stray", store.get(name))
-    content: Mapping[str, Any] = stored_entry(leaf)
     if leaf.record is None:
         store.delete(name_of(leaf.index))  # with anything of the record that a killed process left
         there = None

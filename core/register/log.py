@@ -8,30 +8,18 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from core.database import run_before_commit
 from core.ledger.queries import batched
-from core.register import files, merkle, signed_tree, signing_keys
-from core.register.records import PendingLeaf, StoredEntry, commit, new_record, stored_entry
+from core.register import files, signed_tree, signing_keys
+from core.register.records import Acknowledgement, Entry, PendingLeaf, commit, new_record, stored_entry
 from core.register.signing import Head, signer_of
 from core.tables.register import Leaf, RecordKind
 from core.versions.store import Store
 
 QUEUE = "register_queue"
-
-
-class Entry(StoredEntry):
-    """A leaf with its inclusion proof for a given size of the register."""
-
-    path: list[str]
-
-
-class Acknowledgement(Entry):
-    """A leaf with its inclusion proof for a signed head."""
-
-    head: Head
 
 
 def record(
@@ -90,8 +78,7 @@ def entry(session: Session, leaf: Leaf, size: int) -> Entry:
 
 def acknowledge(session: Session, leaf: Leaf) -> Acknowledgement:
     """A leaf with its inclusion proof and the newest signed head."""
-    head = signed_tree.current_head(session)
-    return Acknowledgement(**entry(session, leaf, head["size"]), head=head)
+    return signed_tree.acknowledge(leaf, signed_tree.current_head(session), signed_tree.SubtreeReader(session))
 
 
 def acknowledge_filings(session: Session, erasure_ids: Sequence[str]) -> dict[str, Acknowledgement]:
@@ -102,14 +89,7 @@ def acknowledge_filings(session: Session, erasure_ids: Sequence[str]) -> dict[st
             if leaf.erasure_id is not None and leaf.record and json.loads(leaf.record)["kind"] == RecordKind.FILED:
                 found[leaf.erasure_id] = leaf
     head, nodes = signed_tree.current_head(session), signed_tree.SubtreeReader(session)
-    return {
-        id: Acknowledgement(
-            **stored_entry(leaf),
-            path=[value.hex() for value in merkle.prove_inclusion(leaf.index, head["size"], nodes)],
-            head=head,
-        )
-        for id, leaf in found.items()
-    }
+    return {id: signed_tree.acknowledge(leaf, head, nodes) for id, leaf in found.items()}
 
 
 def leaves_of(session: Session, erasure_id: str) -> Sequence[Leaf]:
@@ -149,6 +129,14 @@ def all_records(session: Session) -> dict[int, dict[str, Any]]:
         if isinstance(record, dict) and "kind" in record:
             records[index] = record
     return records
+
+
+def find_exports(session: Session, tokens: Sequence[str]) -> list[str]:
+    """When the data of the person with these tokens was exported, in order; records of it may have expired."""
+    of_person = (Leaf.record.like(f'%"subject_token":"{token}"%') for token in tokens)
+    exported = (Leaf.erasure_id.is_(None), Leaf.record.like(f'%"kind":"{RecordKind.EXPORTED}"%'), or_(*of_person))
+    records = session.scalars(select(Leaf.record).where(*exported).order_by(Leaf.index))
+    return [json.loads(record)["at"] for record in records if record]
 
 
 def first_commitment(session: Session, erasure_id: str) -> bytes:

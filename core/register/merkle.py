@@ -5,7 +5,7 @@ These hashes never change, so appending a leaf writes two of them on average, an
 """
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 Nodes = Callable[[int, int], bytes]
 EMPTY_ROOT = hashlib.sha256().digest()
@@ -77,6 +77,19 @@ def prove_inclusion(leaf: int, size: int, nodes: Nodes) -> list[bytes]:
             path.append(hash_range(first, middle, nodes))
             first = middle
     return path[::-1]
+
+
+def follow(leaf: bytes, index: int, size: int, path: Sequence[bytes]) -> bytes:
+    """The root that the audit path of a leaf hash leads to. Raises ValueError if the path has another length."""
+    if not 0 <= index < size or (size == 1 and path):
+        raise ValueError(f"This is not a path of leaf {index} in a tree of {size}.")
+    if size == 1:
+        return leaf
+    *rest, last = path
+    middle = split(size)
+    if index < middle:
+        return hash_node(follow(leaf, index, middle, rest), last)
+    return hash_node(last, follow(leaf, index - middle, size - middle, rest))
 
 
 def prove_consistency(old: int, size: int, nodes: Nodes) -> list[bytes]:

@@ -6,6 +6,7 @@ from sqlalchemy.orm import Session
 from typing_extensions import TypedDict  # pydantic cannot read typing.TypedDict before Python 3.12
 
 from core.register import log
+from core.register.records import Entry
 from core.register.signing import Head, signer_of
 from core.register.signing_keys import current_key, earlier_keys
 from core.tables.register import Leaf
@@ -20,7 +21,7 @@ class EarlierKey(TypedDict):
     """Index of the leaf that replaced it."""
     head: Head | None
     """Head signed by this key that includes that leaf; null if the key was lost."""
-    rotation: log.Entry
+    rotation: Entry
     """That leaf, with its inclusion proof for this head."""
 
 

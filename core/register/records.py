@@ -89,6 +89,18 @@ def stored_entry(leaf: Leaf) -> StoredEntry:
     )
 
 
+class Entry(StoredEntry):
+    """A leaf with its inclusion proof for a given size of the register."""
+
+    path: list[str]
+
+
+class Acknowledgement(Entry):
+    """A leaf with its inclusion proof for a signed head."""
+
+    head: Head
+
+
 class ImportedLeaf(PendingLeaf):
     """A leaf of the store that the database lost; its record may have expired."""
 

@@ -1,7 +1,7 @@
 """The stored tree: its lock, its newest signed head, appending, and proofs."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, cast
 
 import sqlalchemy as sa
@@ -10,8 +10,8 @@ from sqlalchemy.orm import Session
 
 from core.errors import NotFound, Unavailable
 from core.register import merkle
-from core.register.records import PendingLeaf, canonical
-from core.register.signing import Head, Signer, is_named, is_signed, signer_of
+from core.register.records import Acknowledgement, PendingLeaf, canonical, stored_entry
+from core.register.signing import LOST, Head, Signer, configured_keys, is_named, is_signed, signer_of
 from core.tables.bookkeeping import Metadata
 from core.tables.register import Leaf, Node, SigningKey
 
@@ -49,14 +49,16 @@ def lock(session: Session) -> Head | None:
     return parse_head(row.value)
 
 
-def append(session: Session, leaves: Sequence[PendingLeaf], first: int, signer: Signer) -> Head:
+def append(
+    session: Session, leaves: Sequence[PendingLeaf], first: int, signer: Signer, replaced: Collection[str] = ()
+) -> Head:
     """Append leaves to the locked register of `first` leaves, and sign its new head.
 
     Checks the last signed head first: otherwise whoever can write to the database could insert leaves, and they would
-    be signed with the next one.
+    be signed with the next one. It may be signed with a configured key, or with one of those that the leaves replace.
     """
     nodes = SubtreeReader(session)
-    check_head(session, first, nodes, signer)
+    check_head(session, first, nodes, replaced)
     added: list[dict[str, Any]] = []
     for index, leaf in enumerate(leaves, first):
         grown = merkle.grow(index, merkle.hash_leaf(leaf.commitment), nodes)
@@ -87,12 +89,8 @@ def store_head(session: Session, head: Head) -> None:
     session.flush()
 
 
-def check_head(session: Session, size: int, nodes: merkle.Nodes, signer: Signer) -> None:
-    """Raise Unavailable unless the stored leaves are those of the last signed head.
-
-    The database is not trusted with the signer's own public key: whoever can write to it could store another one under
-    the same id, and have leaves signed that were forged.
-    """
+def check_head(session: Session, size: int, nodes: merkle.Nodes, replaced: Collection[str] = ()) -> None:
+    """Raise Unavailable unless the stored leaves are those of the last signed head."""
     head = newest_head(session)
     last = session.scalar(select(sa.func.max(Leaf.index)))
     if (0 if last is None else last + 1) != size:
@@ -100,13 +98,23 @@ def check_head(session: Session, size: int, nodes: merkle.Nodes, signer: Signer)
     if head is None:
         return
     key = session.get(SigningKey, head["key_id"])
-    known = key is not None and is_named(key.key_id, key.public_key)
-    if key is not None and key.key_id == signer.key_id:
-        known = key.public_key == signer.public_pem
-    if key is None or not known or not is_signed(head, key.public_key):
+    if key is None or not is_trusted(session, key, replaced) or not is_signed(head, key.public_key):
         raise damaged("The signature of its last head is invalid.")
     if merkle.find_root(size, nodes).hex() != head["root"]:
         raise damaged("Its leaves are not those of its last signed head.")
+
+
+def is_trusted(session: Session, key: SigningKey, replaced: Collection[str]) -> bool:
+    """Whether a head that is signed with this key can be extended.
+
+    The database is not trusted with keys: whoever can write to it could add one of their own, and have leaves signed
+    that were forged. A key that the settings do not have counts only if it was replaced, or is declared lost.
+    """
+    settings = session.info["settings"]
+    if key.public_key in configured_keys(settings).values():
+        return True
+    lost = settings.signing_key_previous_file == LOST and key.until is None
+    return (lost or key.key_id in replaced) and is_named(key.key_id, key.public_key)
 
 
 def newest_head(session: Session) -> Head | None:
@@ -151,6 +159,12 @@ def prove_consistency(session: Session, old: int, size: int) -> list[str]:
     if not 0 <= old <= size:
         raise NotFound("leaf_not_found", f"A register of {size} leaves does not extend one of {old}.")
     return [value.hex() for value in merkle.prove_consistency(old, size, SubtreeReader(session))]
+
+
+def acknowledge(leaf: Leaf, head: Head, nodes: merkle.Nodes) -> Acknowledgement:
+    """A leaf with its inclusion proof for a signed head that includes it."""
+    path = [value.hex() for value in merkle.prove_inclusion(leaf.index, head["size"], nodes)]
+    return Acknowledgement(**stored_entry(leaf), path=path, head=head)
 
 
 def require_size(session: Session, size: int) -> None:

@@ -147,3 +147,9 @@ def previous_signer_of(settings: Settings) -> Signer | None:
     """The key before the current one; None if the setting is empty or says that it was lost."""
     name = settings.signing_key_previous_file
     return read_signer(Path(name).expanduser()) if name not in ("", LOST) else None
+
+
+def configured_keys(settings: Settings) -> dict[str, str]:
+    """The public keys whose private keys the settings name, by id: the current one and the one before it."""
+    signers = (signer_of(settings), previous_signer_of(settings))
+    return {signer.key_id: signer.public_pem for signer in signers if signer is not None}

@@ -17,12 +17,16 @@ from core.database import utc_text
 from core.register import files, merkle, signed_tree
 from core.register.record_retention import cutoff
 from core.register.records import StoredEntry, commit, stored_entry
-from core.register.signing import LOST, is_named, is_signed, previous_signer_of, signer_of
+from core.register.signing import LOST, configured_keys, is_named, is_signed
 from core.tables.register import Leaf, Node, RecordKind, SigningKey
 from core.versions.store import Store
 
 CLOCK_DIFFERENCE = timedelta(hours=1)
 """How far the clocks of processes may differ."""
+
+
+Tree = dict[tuple[int, int], bytes]
+"""Hashes of complete subtrees, by level and index."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +42,11 @@ def find_flaws(session: Session, store: Store) -> Iterator[Flaw]:
     """The flaws of the register in the database, and of its files compared with it."""
     leaves = session.scalars(select(Leaf).order_by(Leaf.index)).all()
     yield from check_leaves(session, leaves)
-    yield from check_tree(session, leaves)
+    nodes = grow_tree(leaves)
+    yield from check_tree(session, leaves, nodes)
     yield from check_keys(session, leaves)
     strays = set(files.find_strays(session, store))
-    yield from check_files(leaves, store, strays)
+    yield from check_files(leaves, store, strays, nodes)
 
 
 def check_leaves(session: Session, leaves: Sequence[Leaf]) -> Iterator[Flaw]:
@@ -65,12 +70,17 @@ def is_past(time: str, expired_before: datetime) -> bool:
     return not time or time < utc_text(expired_before + CLOCK_DIFFERENCE)
 
 
-def check_tree(session: Session, leaves: Sequence[Leaf]) -> Iterator[Flaw]:
-    """Check the stored hashes and the signed head against the leaves."""
-    known: dict[tuple[int, int], bytes] = {}
+def grow_tree(leaves: Sequence[Leaf]) -> Tree:
+    """The hashes of all complete subtrees."""
+    known: Tree = {}
     for index, leaf in enumerate(leaves):
         grown = merkle.grow(index, merkle.hash_leaf(leaf.commitment), lambda level, i: known[level, i])
         known.update({(level, i): value for level, i, value in grown})
+    return known
+
+
+def check_tree(session: Session, leaves: Sequence[Leaf], known: Tree) -> Iterator[Flaw]:
+    """Check the stored hashes and the signed head against the leaves."""
     stored = {(node.level, node.index): node.hash for node in session.scalars(select(Node))}
     if stored != known:
         yield Flaw("altered: the stored hashes are not those of the leaves")
@@ -94,8 +104,7 @@ def is_configured(session: Session, key: SigningKey) -> bool:
     Whoever can write to the database could otherwise rebuild the register with a key of their own.
     """
     settings = session.info["settings"]
-    signers = [signer_of(settings), previous_signer_of(settings)]
-    if key.public_key in [signer.public_pem for signer in signers if signer is not None]:
+    if key.public_key in configured_keys(settings).values():
         return True
     return settings.signing_key_previous_file == LOST and is_named(key.key_id, key.public_key)
 
@@ -136,15 +145,19 @@ def read_record(leaf: Leaf | None) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def check_files(leaves: Sequence[Leaf], store: Store, strays: Set[str]) -> Iterator[Flaw]:
+def check_files(leaves: Sequence[Leaf], store: Store, strays: Set[str], known: Tree) -> Iterator[Flaw]:
     """Check the files of the leaves, and that the store has no others, except stray ones."""
     names = files.list_files(store)
     for leaf in leaves:
         content: dict[str, Any] | None = files.read_leaf(store, leaf.index) if names.pop(leaf.index, None) else None
         if content is None and leaf.filed:
             yield Flaw("missing: its file is no longer in the store", leaf.index)
-        elif content is not None and content != entry_of(leaf) and (leaf.filed or not is_outdated(content, leaf)):
-            yield Flaw("altered: its file in the store differs from the database", leaf.index)
+        elif content is not None and (leaf.filed or not is_outdated(content, leaf)):
+            proof = {name: content.pop(name, None) for name in ("path", "head")}
+            if content != entry_of(leaf):
+                yield Flaw("altered: its file in the store differs from the database", leaf.index)
+            elif not is_proven(leaf, proof["path"], proof["head"], known):
+                yield Flaw("altered: the proof in its file is not one of the register", leaf.index)
     for index, name in names.items():
         if name not in strays:
             yield Flaw("missing in the database: it is only in the store", index)
@@ -156,6 +169,17 @@ def entry_of(leaf: Leaf) -> StoredEntry | None:
         return stored_entry(leaf)
     except ValueError:
         return None
+
+
+def is_proven(leaf: Leaf, path: Any, head: Any, known: Tree) -> bool:
+    """Whether a path leads from a leaf to the root of a head, and the register extends that head."""
+    try:
+        hashed, steps = merkle.hash_leaf(leaf.commitment), [bytes.fromhex(step) for step in path]
+        found = merkle.follow(hashed, leaf.index, head["size"], steps)
+        root = merkle.find_root(head["size"], lambda *at: known[at])
+    except (KeyError, TypeError, ValueError):
+        return False
+    return bool(root == found and root.hex() == head["root"])
 
 
 def is_outdated(content: dict[str, Any], leaf: Leaf) -> bool:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from core.erasure import letters, queries, receipts
 from core.erasure.letters import Circumstances, Letter, LetterKind
 from core.register import log
-from core.register.log import Acknowledgement
+from core.register.records import Acknowledgement
 from core.tables.erasures import Erasure, ErasureState
 from core.tables.register import RecordKind
 from service.context import Context, ContextDep

@@ -11,7 +11,7 @@ from core.erasure import receipt_content
 from core.erasure.queries import reference_in, trail_entry
 from core.erasure.receipt_text import describe_return
 from core.models.field_types import PLAIN, Moment, Strict
-from core.register.log import Acknowledgement
+from core.register.records import Acknowledgement
 from core.tables.documents import JobError
 from core.tables.erasures import UNDONE, Erasure, ErasureState, Part
 from core.tables.register import RecordKind

@@ -181,6 +181,18 @@ def test_nobody_is_notified_if_there_are_no_copies(stack: Stack, api: httpx.Clie
     assert "nobody to notify" in api.get(place, headers=HTML).text
 
 
+def test_exports_of_the_persons_data_are_on_the_receipt(stack: Stack, api: httpx.Client) -> None:
+    person, other = somebody(), somebody()
+    for subject in (person, other):
+        model_with_person(stack, api, subject)
+    for headers in ({}, HTML):
+        api.post("/v1/subjects/export", json={"subject": person}, headers=headers).raise_for_status()
+    receipts = [finish(stack, api, ask(api, subject)) for subject in (person, other)]
+    exported = [[words for words in receipt["limits"] if "exported or reported" in words] for receipt in receipts]
+    assert (len(exported[0]), exported[1]) == (1, [])
+    assert "2 times" in exported[0][0]
+
+
 def test_a_bundle_is_in_the_audit_log(stack: Stack, api: httpx.Client) -> None:
     erasure = erase_nobody(api)
     api.get(f"/v1/erasures/{erasure['id']}/bundle").raise_for_status()

@@ -197,6 +197,16 @@ def test_an_open_request_proves_that_it_was_filed(verify: Verify) -> None:
     assert any("has no receipt" in sentence for sentence in found.unproven)
 
 
+def test_entries_that_were_left_out_are_not_noticed_and_the_output_says_so(verify: Verify) -> None:
+    """The operator presents an erasure that was completed as if nothing had been decided yet."""
+    bundle = fresh()
+    del bundle.files["receipt.json"]
+    bundle.edit("entries.json", lambda entries: entries[:1])
+    found = verify(bundle)
+    assert found.passed
+    assert any("could have left some out" in sentence for sentence in found.unproven)
+
+
 def test_receipts_for_other_payload_types_fail(verify: Verify) -> None:
     bundle = fresh()
     envelope = json.loads(bundle.files["receipt.json"])

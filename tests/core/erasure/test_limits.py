@@ -23,6 +23,9 @@ SENTENCES = {
     "unsearchable": "not assigned to any person, and that could not be searched: a, b.",
     "copies": "The copies listed above left Amend before the erasure.",
     "no copies": "The audit log shows no download",
+    "lists": "It was not examined who read this data in lists of examples.",
+    "exported": "was exported or reported once on 2026-03-01",
+    "exported again": "was exported or reported 2 times, the last time on 2026-04-02",
     "mlflow": "MLflow does not record who loaded a version from it.",
     "toward": "`toward`): c.",
 }
@@ -30,22 +33,27 @@ ALWAYS = {"one": "Backups were not searched.", "two": "Examples about the person
 Facts = dict[str, Any]
 CASES: dict[str, tuple[Facts, set[str]]] = {
     "nothing found": ({"models": []}, set()),
-    "found": ({}, {"no copies"}),
-    "copied": ({"models": [PLAIN, COPIED]}, {"copies"}),
-    "an alias": ({"identifiers": 2}, {"aliases", "no copies"}),
-    "a similar spelling": ({"near_matches": 1}, {"near", "no copies"}),
-    "caseless": ({"settings": {"caseless_subjects": True}}, {"case", "no copies"}),
-    "MLflow": ({"settings": {"mlflow_url": "http://mlflow"}}, {"mlflow", "no copies"}),
+    "found": ({}, {"no copies", "lists"}),
+    "copied": ({"models": [PLAIN, COPIED]}, {"copies", "lists"}),
+    "an alias": ({"identifiers": 2}, {"aliases", "no copies", "lists"}),
+    "a similar spelling": ({"near_matches": 1}, {"near", "no copies", "lists"}),
+    "caseless": ({"settings": {"caseless_subjects": True}}, {"case", "no copies", "lists"}),
+    "MLflow": ({"settings": {"mlflow_url": "http://mlflow"}}, {"mlflow", "no copies", "lists"}),
     "MLflow, nothing found": ({"settings": {"mlflow_url": "http://mlflow"}, "models": []}, set()),
-    "without subjects": ({"outside": ModelsOutside(["a", "b"], [])}, {"unsearchable", "no copies"}),
-    "toward": ({"outside": ModelsOutside([], ["c"])}, {"toward", "no copies"}),
+    "without subjects": ({"outside": ModelsOutside(["a", "b"], [])}, {"unsearchable", "no copies", "lists"}),
+    "exported": ({"exports": ["2026-03-01T09:00:00Z"]}, {"exported", "no copies", "lists"}),
+    "exported twice": (
+        {"exports": ["2026-03-01T09:00:00Z", "2026-04-02T09:00:00Z"]},
+        {"exported again", "no copies", "lists"},
+    ),
+    "toward": ({"outside": ModelsOutside([], ["c"])}, {"toward", "no copies", "lists"}),
 }
 
 
 @pytest.mark.parametrize(("facts", "expected"), CASES.values(), ids=CASES.keys())
 def test_a_limit_is_stated_exactly_if_it_applies(make_settings: MakeSettings, facts: Facts, expected: set[str]) -> None:
     settings: Settings = make_settings(**{"mlflow_url": "", **facts.get("settings", {})})
-    given = {"identifiers": 1, "near_matches": 0, "models": [PLAIN], "outside": NONE} | facts
+    given = {"identifiers": 1, "near_matches": 0, "models": [PLAIN], "outside": NONE, "exports": []} | facts
     text = " ".join(write_limits(settings, **{name: given[name] for name in given if name != "settings"}))
     assert {name for name, sentence in SENTENCES.items() if sentence in text} == expected
     assert all(sentence in text for sentence in ALWAYS.values())

@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -246,11 +246,28 @@ def invent_earlier_key(session: Session, store: Store) -> None:
     resign_receipts(session, store, signer)
 
 
+def write_leaf(store: Store, leaf: Leaf) -> None:
+    """Write the file of an altered leaf, with the proof that it had."""
+    content = {**(files.read_leaf(store, leaf.index) or {}), **stored_entry(leaf)}
+    store.write(files.name_of(leaf.index), json.dumps(content).encode())
+
+
+def alter_proof(_: Session, store: Store) -> None:
+    content = files.read_leaf(store, 1) or {}
+    store.write(files.name_of(1), json.dumps({**content, "path": ["00" * 32]}).encode())
+
+
+def alter_head_of_receipt(session: Session, store: Store) -> None:
+    receipt = last_receipt(session)
+    receipt.head = {**receipt.head, "root": "00" * 32}
+    store.write(receipts.name_of(receipt.number), json.dumps(receipts.file_content(receipt)).encode())
+
+
 def delete_record_and_backdate_it(session: Session, store: Store) -> None:
     """Delete the record of a leaf in the middle, as if it had expired."""
     last = session.scalars(select(Leaf).order_by(Leaf.index.desc()).limit(1)).one()
     last.record, last.salt, last.created_at = None, None, last.created_at - timedelta(days=4000)
-    store.write(files.name_of(last.index), json.dumps(stored_entry(last)).encode())
+    write_leaf(store, last)
 
 
 def delete_first_records_and_backdate_them(session: Session, store: Store) -> None:
@@ -258,7 +275,7 @@ def delete_first_records_and_backdate_them(session: Session, store: Store) -> No
     first = session.scalars(select(Receipt.leaf).order_by(Receipt.number).limit(1)).one()
     for leaf in session.scalars(select(Leaf).where(Leaf.index <= first)):
         leaf.record, leaf.salt, leaf.created_at = None, None, leaf.created_at - timedelta(days=4000)
-        store.write(files.name_of(leaf.index), json.dumps(stored_entry(leaf)).encode())
+        write_leaf(store, leaf)
 
 
 def rebuild(session: Session, store: Store, signer: Signer) -> None:
@@ -269,6 +286,8 @@ def rebuild(session: Session, store: Store, signer: Signer) -> None:
     for erasure in session.scalars(select(Erasure)):
         if erasure.receipt:
             session.delete(erasure)
+        elif erasure.completed_at:
+            erasure.completed_at = datetime(2020, 1, 1, tzinfo=UTC)
     for name in (*store.names(files.FOLDER), *store.names(receipts.FOLDER)):
         store.delete(name)
     records = [{**r, "at": "2020-01-01T00:00:00Z"} for r in kept if not is_completed(r, kept)]
@@ -291,6 +310,8 @@ FORGERIES: dict[str, Callable[[Session, Store], None]] = {
     "delete all files but one": delete_files,
     "delete all files of receipts but one": delete_receipt_files,
     "alter a file": alter_file,
+    "alter the proof in a file": alter_proof,
+    "alter the head of a receipt": alter_head_of_receipt,
     "alter the record of an action": alter_record,
     "alter a record and its commitment": alter_record_and_commitment,
     "delete a record": delete_record,
@@ -331,11 +352,12 @@ def test_the_oldest_record_can_be_deleted_as_if_it_had_expired(shared: Installat
     def forge(session: Session, store: Store) -> None:
         first = session.get_one(Leaf, 0)
         first.record, first.salt, first.created_at = None, None, first.created_at - timedelta(days=4000)
-        store.write(files.name_of(0), json.dumps(stored_entry(first)).encode())
+        write_leaf(store, first)
 
     assert verify_forged(shared, tmp_path, forge) == []
 
 
+RECEIVED = ErasureState.RECEIVED
 EDITS: dict[str, Callable[[Session, Installation], Any]] = {
     "the reason of a refusal": lambda s, i: setattr(s.get_one(Erasure, i.refused), "refusal", "another"),
     "a refusal to a completion": lambda s, i: setattr(s.get_one(Erasure, i.refused), "state", ErasureState.COMPLETED),
@@ -348,9 +370,21 @@ EDITS: dict[str, Callable[[Session, Installation], Any]] = {
         s.execute(delete(Erasure).where(Erasure.id == i.open)),
     ),
     "a request that nobody made": lambda s, i: invent_request(s, i.open),
+    "the day of a refusal": lambda s, i: end_earlier(s, i.refused),
+    "the day of a completion": lambda s, i: end_earlier(s, last_receipt(s).erasure_id),
+    "a held request to one in progress": lambda s, i: setattr(s.get_one(Erasure, i.held), "state", RECEIVED),
+    "the person of a refused request": lambda s, i: s.execute(
+        delete(Identifier).where(Identifier.erasure_id == i.refused)
+    ),
     "another identifier": lambda s, i: s.add(Identifier(erasure_id=i.open, token="0" * 64, subject=b"somebody")),
     "a missing identifier": lambda s, i: s.execute(delete(Identifier).where(Identifier.erasure_id == i.open)),
 }
+
+
+def end_earlier(session: Session, id: str) -> None:
+    erasure = session.get_one(Erasure, id)
+    assert erasure.completed_at is not None
+    erasure.completed_at -= timedelta(days=30)
 
 
 def move_due_date(session: Session, id: str) -> None:
@@ -502,7 +536,9 @@ def test_records_expire_and_proofs_still_verify(aged: tuple[Installation, Settin
         assert (entry["record"], entry["salt"]) == (None, None)
         assert len(entry["path"]) == len(merkle.prove_inclusion(entry["leaf"], entry["head"]["size"], lambda *_: b""))
     content = files.read_leaf(installation.store, entry["leaf"])
-    assert content == {"leaf": entry["leaf"], "record": None, "salt": None, "commitment": entry["commitment"]}
+    assert content is not None
+    assert (content["leaf"], content["record"], content["salt"]) == (entry["leaf"], None, None)
+    assert content["commitment"] == entry["commitment"]
 
 
 def test_records_are_written_without_ambiguity() -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
 import pytest
-from sqlalchemy import delete, select
+from sqlalchemy import delete, select, update
 from sqlalchemy.orm import Session
 
 from core import clock
@@ -24,9 +24,10 @@ from core.erasure.verification import verify
 from core.errors import Conflict, Unavailable
 from core.ledger.batch import subject_hash
 from core.lifecycle.replay_after_restore import replay
-from core.register import files, signed_tree
+from core.register import files, merkle, signed_tree
 from core.register.record_retention import expire_records
-from core.register.signing import create_key
+from core.register.records import canonical, commit
+from core.register.signing import Signer, create_key, read_signer
 from core.tables.bookkeeping import Metadata
 from core.tables.erasures import Erasure, ErasureState, Identifier, Part, Receipt
 from core.tables.journal import JournalEntry, JournalFile
@@ -240,6 +241,100 @@ def test_nothing_is_taken_from_damaged_files(
         again(empty_database, store)
     with empty_database.read() as session:
         assert signed_tree.size_of(session) == 0
+
+
+def forge_record(store: Store, name: str, signer: Signer) -> None:
+    """Alter what the leaf records, with a commitment that fits."""
+    content = json.loads(store.get(name))
+    content["record"]["at"] = "2020-01-01T00:00:00Z"
+    content["commitment"] = commit(bytes.fromhex(content["salt"]), canonical(content["record"])).hex()
+    store.write(name, json.dumps(content).encode())
+
+
+def forge_record_and_head(store: Store, name: str, signer: Signer) -> None:
+    """The same, with a proof in a register of one leaf that somebody else signed."""
+    forge_record(store, name, signer)
+    content = json.loads(store.get(name))
+    root = merkle.hash_leaf(bytes.fromhex(content["commitment"]))
+    store.write(name, json.dumps({**content, "path": [], "head": signer.sign_head(1, root)}).encode())
+
+
+def remove_proofs(store: Store, name: str, signer: Signer) -> None:
+    """Alter a record, and remove everything that contradicts it."""
+    forge_record(store, name, signer)
+    for other in store.names(files.FOLDER):
+        content = json.loads(store.get(other))
+        store.write(other, json.dumps({**content, "path": None, "head": None}).encode())
+
+
+def append_leaf(store: Store, name: str, signer: Signer) -> None:
+    """Add a leaf, with the proof of another one."""
+    content = json.loads(store.get(name))
+    store.write(files.name_of(content["leaf"] + 1), json.dumps({**content, "leaf": content["leaf"] + 1}).encode())
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("forge", [forge_record, forge_record_and_head, remove_proofs, append_leaf])
+def test_nothing_is_signed_that_was_forged_in_the_store(
+    empty_database: Database,
+    store: Store,
+    tmp_path: Path,
+    forge: Callable[[Store, str, Signer], None],
+    known: bool,
+) -> None:
+    """Whoever can write to the database and the store goes back to an earlier state, and has a replay repeat a forged
+    history; also if the database has the forger's key."""
+    with forgotten(empty_database, store):
+        erase_nobody(empty_database)
+    (tmp_path / "forged.pem").write_text(create_key())
+    forger = read_signer(tmp_path / "forged.pem")
+    if known:
+        with empty_database.write() as session:
+            session.add(SigningKey(key_id=forger.key_id, public_key=forger.public_pem, until=0))
+    forge(store, store.names(files.FOLDER)[-1], forger)
+    with pytest.raises(Conflict, match="was altered"):
+        again(empty_database, store)
+
+
+def test_leaves_are_restored_if_the_last_file_of_a_transaction_was_not_written(
+    empty_database: Database, store: Store
+) -> None:
+    """A process was killed meanwhile; the files before it have a path to a head that includes the missing leaf."""
+    with forgotten(empty_database, store):
+        erase_nobody(empty_database)
+        ask(empty_database, somebody())
+    *_, last = store.names(files.FOLDER)
+    store.delete(last)
+    assert again(empty_database, store) == (1, [])
+    receipts.write_files(empty_database, store)
+    assert sound(empty_database, store)
+
+
+def test_a_backup_from_before_the_key_was_replaced_is_brought_up_to_date(
+    make_settings: MakeSettings, tmp_path: Path
+) -> None:
+    """The new key signed a head that includes the leaf about its predecessor, which no longer exists."""
+    settings = make_settings()
+    for database in migrated(settings):
+        store = store_of(database)
+        erase_nobody(database)
+        receipts.write_files(database, store)
+        (tmp_path / "new.pem").write_text(create_key())
+        old = {"signing_key_previous_file": str(settings.folder / "signing.key")}
+        new = {"signing_key_file": str(tmp_path / "new.pem"), "database_url": settings.database_url}
+        rotated = Database(settings.model_copy(update={**old, **new}))
+        with forgotten(database, store):
+            erase_nobody(rotated)
+            receipts.write_files(rotated, store)
+        rotated.close()
+        with database.write() as session:
+            session.execute(delete(SigningKey).where(SigningKey.until.is_(None)))
+            session.execute(update(SigningKey).values(until=None, head=None))
+        after = Database(settings.model_copy(update=new))
+        assert again(after, store) == (1, [])
+        receipts.write_files(after, store)
+        assert sound(after, store)
+        after.close()
 
 
 def restrict(database: Database, person: str) -> str:

@@ -18,7 +18,7 @@ from core.register.records import canonical, commit
 from core.register.signing import create_key, is_signed, read_signer
 from core.register.signing_keys import current_key
 from core.settings import Settings
-from core.tables.register import Leaf, Node, RecordKind
+from core.tables.register import Leaf, Node, RecordKind, SigningKey
 from tests.core.conftest import MakeSettings, migrated
 
 
@@ -141,7 +141,7 @@ def test_a_head_that_was_not_signed_with_the_key_is_noticed(empty_database: Data
         write(empty_database, "d")
 
 
-@pytest.mark.parametrize("named", ["its own id", "the genuine id"])
+@pytest.mark.parametrize("named", ["its own id", "the genuine id", "an earlier key"])
 def test_nothing_is_signed_after_the_public_key_was_exchanged(
     empty_database: Database, tmp_path: Path, named: str
 ) -> None:
@@ -155,9 +155,12 @@ def test_nothing_is_signed_after_the_public_key_was_exchanged(
         session.execute(update(Leaf).where(Leaf.index == 2).values(commitment=b"forged"))
         session.execute(update(Node).where(Node.level == 0, Node.index == 2).values(hash=merkle.hash_leaf(b"forged")))
         head = forger.sign_head(3, merkle.find_root(3, signed_tree.SubtreeReader(session)))
-        key.public_key = forger.public_pem
-        key.key_id = forger.key_id if named == "its own id" else key.key_id
-        signed_tree.store_head(session, {**head, "key_id": key.key_id})
+        if named == "an earlier key":
+            session.add(SigningKey(key_id=forger.key_id, public_key=forger.public_pem, until=0))
+        else:
+            key.public_key = forger.public_pem
+            key.key_id = forger.key_id if named == "its own id" else key.key_id
+        signed_tree.store_head(session, {**head, "key_id": key.key_id if named == "the genuine id" else forger.key_id})
     with pytest.raises(Unavailable):
         write(empty_database, "d")
 
