@@ -190,6 +190,10 @@ def describe_node(tree: Tree, i: int, features: list[Feature], layout: Columns) 
         return node | describe_codes(tree, i, feature, layout)
     if i in tree.sets:
         return node | {"set": tree.sets[i]}
+    if tree.feature[i] in layout.natural:  # LightGBM compares the codes of an ordered category with a threshold
+        known = range(len(layout.values[feature.column]))
+        lower = {code for code in known if (tree.missing_left[i] if zero and code == 0 else code <= t)}
+        return node | {"set": lower, "zero_missing": False}
     if not feature.is_number:
         zero_end, one_end = (left if (x - feature.mean) / feature.scale <= t else right for x in (0, 1))
         if feature.value is FLAG:  # of a missing number: all others are below any threshold

@@ -11,13 +11,20 @@ OTHER = "other"
 """Name of an unseen value where its text is not known."""
 UNSEEN = -1.0
 """Code of an unseen value. It is not an index, so it stays the same when the column gets more values."""
+SAME: dict[int | str, tuple[str, ...]] = {
+    **{0: ("false", "False", "FALSE"), 1: ("true", "True", "TRUE")},
+    **{"false": ("0", "0.0"), "true": ("1", "1.0")},
+}
+"""Spellings of the same value, for columns that are boolean in one place and have numbers in another."""
 
 
 def spellings_of(values: list[int | str]) -> dict[str, float]:
     """Map every text that means a value to the code of the value; CSV has only texts.
 
     >>> spellings_of(["a", 2, "true"])
-    {'a': 0.0, '2': 1.0, 'true': 2.0, '2.0': 1.0, 'True': 2.0, 'TRUE': 2.0}
+    {'a': 0.0, '2': 1.0, 'true': 2.0, '2.0': 1.0, 'True': 2.0, 'TRUE': 2.0, '1': 2.0, '1.0': 2.0}
+    >>> spellings_of([0, 1])["true"]
+    1.0
     """
     codes = {str(value): float(code) for code, value in enumerate(values)}
     for value in values:
@@ -26,6 +33,8 @@ def spellings_of(values: list[int | str]) -> dict[str, float]:
         elif value in ("true", "false"):  # Python writes True
             codes.setdefault(value.capitalize(), codes[value])
             codes.setdefault(value.upper(), codes[value])
+        for spelling in SAME.get(value, ()):
+            codes.setdefault(spelling, codes[str(value)])
     return codes
 
 

@@ -19,7 +19,7 @@ ISO = re.compile(
 UNITS = [timedelta(seconds=seconds) for seconds in (3600, 1800, 900, 300, 60, 1)]
 EXPECTED_DATE = "expected a date of the years 1 to 9999, such as 2024-03-05 or 2024-03-05T14:30:00Z"
 EXPECTED_BOOLEAN = "expected true or false"
-BOOLEANS = {"": math.nan, **spellings_of(["false", "true"]), "0": 0.0, "1": 1.0, "0.0": 0.0, "1.0": 1.0}
+BOOLEANS = {"": math.nan, **spellings_of(["false", "true"])}
 """Texts that mean 1 and 0; an empty text is a missing value, as in CSV."""
 
 

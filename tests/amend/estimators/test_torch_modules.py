@@ -64,6 +64,11 @@ MODULES: dict[str, tuple[Any, tuple[int, ...], dict[str, Any]]] = {
         (1, 10, 10),
         BINARY,
     ),
+    "adaptive pooling": (
+        lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.AdaptiveAvgPool2d((3, 2)), nn.Flatten(), nn.Linear(18, 1)),
+        (2, 7, 9),
+        BINARY,
+    ),
 }
 
 

@@ -117,6 +117,20 @@ def test_lightgbm(kind: str) -> None:
     assert np.abs(found - (truth if found.shape[1] == truth.shape[1] else truth[:, 1:])).max() < 1e-6
 
 
+@pytest.mark.parametrize("missing", ["gaps", "no gaps", "zeros"])
+def test_lightgbm_compares_ordered_categories_with_a_threshold(missing: str) -> None:
+    rows = frame("category")
+    rows["plan"] = rows.plan.cat.reorder_categories(["old", "free", "basic", "pro", "team"], ordered=True)
+    if missing == "no gaps":
+        rows = rows.dropna()
+    options = {**QUIET, "zero_as_missing": missing == "zeros", "min_child_samples": 5}
+    fitted = lightgbm.LGBMClassifier(**options).fit(rows.drop(columns="score"), target(rows, "binary"))
+    fresh = rows.drop(columns="score").iloc[:50]
+    fresh["plan"] = pd.Categorical([None, "team"] * 25, categories=rows.plan.cat.categories, ordered=True)
+    for some in (None, fresh):
+        check(fitted, rows, "binary", some)
+
+
 def test_lightgbm_booster_with_other_options() -> None:
     rows = frame("none")
     x = rows.drop(columns="score")
