@@ -19,7 +19,7 @@ import structlog
 from anyio import CapacityLimiter
 from joserfc import jwt
 from joserfc.errors import JoseError
-from joserfc.jwk import KeySet
+from joserfc.jwk import Key, KeySet
 
 from core.errors import Unauthorized, Unavailable
 from core.keys import people
@@ -173,11 +173,11 @@ class IdentityProvider:
             raise unavailable("It names another issuer than AMEND_OIDC_ISSUER.")
         if any(not isinstance(metadata.get(name), str) for name in ENDPOINTS):
             raise unavailable("Its description is incomplete.")
-        try:
-            keys = KeySet.import_key_set(self._request("GET", metadata["jwks_uri"]))  # type: ignore[arg-type]
-        except (JoseError, KeyError, TypeError, ValueError) as error:
-            raise unavailable("Its keys cannot be read.") from error
-        return Loaded(metadata, keys, time.monotonic())
+        listed = self._request("GET", metadata["jwks_uri"]).get("keys")
+        keys = [key for each in (listed if isinstance(listed, list) else []) for key in read_key(each)]
+        if not keys:
+            raise unavailable("Its keys cannot be read.")
+        return Loaded(metadata, KeySet(keys), time.monotonic())
 
     def _request(self, method: str, url: str, **options: Any) -> dict[str, Any]:
         """The JSON object that the provider responds with; for a refused request its error."""
@@ -240,6 +240,14 @@ def find_claim(claims: Mapping[str, Any], path: str) -> Any:
     for name in path.split("."):
         found = found.get(name) if isinstance(found, Mapping) else None
     return found
+
+
+def read_key(document: Any) -> list[Key]:
+    """A key of the provider; none if it is of an unknown kind, which RFC 7517 asks to ignore."""
+    try:
+        return KeySet.import_key_set({"keys": [document]}).keys
+    except (AttributeError, JoseError, KeyError, TypeError, ValueError):
+        return []
 
 
 def unavailable(reason: str) -> Unavailable:

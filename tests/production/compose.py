@@ -50,6 +50,11 @@ def read(given: Mapping[str, str] | None = None) -> dict[str, Any]:
         return re.sub(r"\$\$|\$\{(\w+):-([^}]*)\}", variable, value)
 
     spec: dict[str, Any] = filled(yaml.safe_load(FILE.read_text()))
+    for service in spec["services"].values():
+        # a variable without a value is that of .env, or not set
+        variables = service.get("environment", {}).items()
+        passed = {name: (given or {}).get(name) if value is None else value for name, value in variables}
+        service["environment"] = {name: value for name, value in passed.items() if value is not None}
     return spec
 
 

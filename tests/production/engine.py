@@ -21,6 +21,7 @@ from tests.worker.deployment import Deployment
 
 PAGES = ROOT / "docs" / "how-to" / "operate"
 COMMAND_SECONDS = 1800
+OVERRIDE = "docker-compose.override.yml"
 
 
 @cache
@@ -38,13 +39,21 @@ def missing() -> str:
 
 def commands(page: str, heading: str) -> list[str]:
     """The indented blocks of a section, in order."""
-    text = (PAGES / page).read_text()
-    section = re.split(rf"^#+ {re.escape(heading)}$", text, flags=re.MULTILINE)[1]
-    section = re.split(
-        r"^#+ ", re.sub(r"^```.*?^```", "", section, flags=re.DOTALL | re.MULTILINE), flags=re.MULTILINE
-    )[0]
-    found = re.findall(r"(?:^    .*\n)+", section, re.MULTILINE)
+    section = re.sub(r"^```.*?^```", "", below(page, heading), flags=re.DOTALL | re.MULTILINE)
+    found = re.findall(r"(?:^    .*\n)+", re.split(r"^#+ ", section, flags=re.MULTILINE)[0], re.MULTILINE)
     return [re.sub(r"^    ", "", block, flags=re.MULTILINE) for block in found]
+
+
+def override(page: str, heading: str) -> str:
+    """The first YAML file of a section."""
+    found = re.search(r"^```yaml\n(.*?)^```", below(page, heading), flags=re.DOTALL | re.MULTILINE)
+    assert found is not None
+    return found[1]
+
+
+def below(page: str, heading: str) -> str:
+    """The text of a page after a heading."""
+    return re.split(rf"^#+ {re.escape(heading)}$", (PAGES / page).read_text(), flags=re.MULTILINE)[1]
 
 
 class Host(Deployment):
@@ -88,6 +97,8 @@ class Host(Deployment):
             script = script.replace(f"127.0.0.1:{port}", f"127.0.0.1:{here}")
         script = script.replace("TORCH_INDEX=URL", f"TORCH_INDEX={os.environ.get('AMEND_TEST_TORCH_INDEX', '')}")
         environment = {name: value for name, value in os.environ.items() if not name.startswith("AMEND_")}
+        if (self.folder / OVERRIDE).exists():
+            environment["COMPOSE_FILE"] = f"{os.environ.get('COMPOSE_FILE', 'docker-compose.yml')}:{OVERRIDE}"
         environment |= {"COMPOSE_PROJECT_NAME": self.project, "COMPOSE_PROGRESS": "plain", "BUILDKIT_PROGRESS": "plain"}
         if (self.folder / "secrets" / "amend_admin_key").exists():
             environment["AMEND_KEY"] = self.admin_key

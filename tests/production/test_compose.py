@@ -133,6 +133,18 @@ def test_nodes_of_ray_have_what_workers_have_and_ask_for_a_token() -> None:
         assert "ports" not in service, name
 
 
+def test_every_setting_can_be_given_in_the_file_of_variables() -> None:
+    secret = {"database_password", "mlflow_password", "secret_key", "admin_key", "oidc_client_secret"}
+    fixed = {"home", "host", "port", "signing_key_file", "shutdown_timeout", "device", "ray_address"}
+    of_one = {"processes": "api", "queues": "worker", "worker_processes": "worker", "ray_processes": "worker-ray"}
+    for name in sorted(set(Settings.model_fields) - secret - fixed):
+        variable = f"AMEND_{name.upper()}"
+        services = read({variable: "7"})["services"]
+        for service in [of_one[name]] if name in of_one else ["api", "worker", "scheduler", "migrate", "worker-ray"]:
+            assert services[service]["environment"].get(variable) == "7", (variable, service)
+    assert "AMEND_BACKUP_RETENTION" not in read()["services"]["api"]["environment"]  # has its default then
+
+
 def service_settings(service: dict[str, Any]) -> dict[str, Any]:
     names = [name for name in service["environment"] if name.startswith("AMEND_")]
     return {name.removeprefix("AMEND_").lower(): service["environment"][name] for name in names}

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.production.engine import Host, commands, missing
+from tests.production.engine import OVERRIDE, Host, commands, missing, override
 from tests.worker.deployment import problem
 
 pytestmark = [
@@ -136,6 +136,33 @@ def test_a_restore_repeats_the_erasures_since_the_backup(host: Host) -> None:
     host.wait_until(lambda: host.get(f"/v1/models/{Known.model}")["counts"]["train"] == 20, 120)
     assert host.running() == {**SERVICES, "worker": 2}
     assert host.adapted(Known.model)["state"] == "succeeded"
+
+
+def test_a_lost_store_is_restored_from_its_backup(host: Host) -> None:
+    host.follow("back-up-and-upgrade.md", "Backups", 1)
+    lost, restored = commands("back-up-and-upgrade.md", "Restore")[2].split(" &&\n", 1)
+    host.run(f"{lost} && docker volume rm {host.project}_artifacts")
+    host.run(restored)
+    host.follow("back-up-and-upgrade.md", "Restore", 1)
+    host.wait_until(lambda: host.readiness()["status"] == "ready", 120)
+    assert host.get(f"/v1/erasures/{Known.erased}")["state"] == "completed"
+    assert host.get(f"/v1/models/{Known.model}")["counts"]["train"] == 20
+    assert host.adapted(Known.model)["state"] == "succeeded"
+
+
+def test_the_signing_key_can_be_rotated(host: Host) -> None:
+    before = host.get("/v1/register/key")["public_key"]
+    (host.folder / OVERRIDE).write_text(override("keep-evidence.md", "Rotate the signing key"))
+    host.follow("keep-evidence.md", "Rotate the signing key")
+    host.wait_until(lambda: host.readiness()["status"] == "ready")
+    erase(host, "nobody")
+    keys = host.get("/v1/register/key")
+    assert keys["public_key"] != before
+    assert [key["public_key"] for key in keys["earlier"]] == [before]
+    (host.folder / OVERRIDE).unlink()
+    (host.folder / "secrets" / "amend_signing_key_previous").unlink()
+    host.run("docker compose up -d --wait")
+    assert host.run("docker compose exec -T -e AMEND_KEY api amend receipts verify")
 
 
 def test_secrets_can_be_replaced(host: Host) -> None:

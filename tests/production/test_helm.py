@@ -19,7 +19,7 @@ from core.jobs.messages import TRACKING_QUEUE
 from core.jobs.queue import QUEUES
 from core.settings import describe_unknown
 from core.tables.jobs import Job, JobKind, JobState
-from tests.production.compose import read
+from tests.production.compose import read, seconds
 from tests.production.image import ROOT
 
 CHART = ROOT / "deploy" / "helm" / "amend"
@@ -33,6 +33,8 @@ CLAIM = [
     *("--set", "artifacts.existingClaim=amend,mlflow.enabled=true,database.sslmode=disable"),
     *("--set", "redis.url=redis://redis:6379/0,networkPolicy.enabled=false,api.replicas=1"),
 ]
+FURTHER = {"amend_oidc_client_secret"}
+"""Keys of the secret in complete.yaml that the chart does not know."""
 VARIANTS = {"minimal": MINIMAL, "complete": COMPLETE, "claim": CLAIM}
 
 
@@ -111,11 +113,20 @@ def test_processes_find_their_settings_and_secrets(variant: str) -> None:
 def test_secrets_are_given_to_the_same_services_as_with_compose() -> None:
     same = {"api": "api", "worker-gpu": "worker", "scheduler": "scheduler", "mlflow": "mlflow", "migration": "migrate"}
     same |= {"worker-long": "worker-ray", "ray-head": "ray-head", "ray-node": "ray-node"}
-    external = {"amend_broker_url", "aws_credentials"}
+    external = {"amend_broker_url", "aws_credentials", *FURTHER}
     for name, service in same.items():
         volumes = {volume["name"]: volume for volume in pods("complete")[f"test-amend-{name}"]["volumes"]}
         keys = {item["key"] for item in volumes["secrets"]["secret"]["items"]}
         assert keys - external == set(read()["services"][service]["secrets"]), name
+
+
+def test_further_secrets_are_given_to_the_service_workers_and_scheduler() -> None:
+    given = {}
+    for name, pod in pods("complete").items():
+        volumes = {volume["name"]: volume for volume in pod["volumes"]}
+        given[name] = {item["key"] for item in volumes["secrets"]["secret"]["items"]} & FURTHER
+    parts = {"api", "scheduler", "worker-quick", "worker-long", "worker-gpu"}
+    assert {name for name, keys in given.items() if keys == FURTHER} == {f"test-amend-{part}" for part in parts}
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -141,6 +152,22 @@ def test_health_checks_are_those_of_the_compose_file() -> None:
     for name, service in (("worker-gpu", "worker"), ("scheduler", "scheduler")):
         (container,) = pods("complete")[f"test-amend-{name}"]["containers"]
         assert container["livenessProbe"]["exec"]["command"][2] == read()["services"][service]["healthcheck"]["test"]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_checks_that_run_a_program_have_as_much_time_as_with_compose(variant: str) -> None:
+    limit = seconds(read()["x-health"]["timeout"])
+    for name, pod in pods(variant).items():
+        probes = [probe for key, probe in pod["containers"][0].items() if key.endswith("Probe") and "exec" in probe]
+        assert [probe.get("timeoutSeconds") for probe in probes] == [limit] * len(probes), name
+
+
+def test_the_service_answers_while_proxies_notice_that_it_stops() -> None:
+    pod = pods("minimal")["test-amend-api"]
+    program, duration = pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
+    assert program == "sleep"
+    # uvicorn waits for requests for ten seconds
+    assert 0 < int(duration) < pod["terminationGracePeriodSeconds"] - 10
 
 
 def test_commands_are_those_of_the_compose_file() -> None:

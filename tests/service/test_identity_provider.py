@@ -23,6 +23,7 @@ class Provider:
 
     def __init__(self) -> None:
         self.key = RSAKey.generate_key(2048, {"kid": "first"})
+        self.other_keys: list[object] = []
         self.down = False
         self.requests = 0
         self.token_response: dict[str, str] = {}
@@ -43,7 +44,7 @@ class Provider:
         if request.url.path.endswith("/token"):
             return httpx.Response(200, json=self.token_response)
         if request.url.path.endswith("/keys"):
-            return httpx.Response(200, json={"keys": [self.key.as_dict(private=False)]})
+            return httpx.Response(200, json={"keys": [*self.other_keys, self.key.as_dict(private=False)]})
         names = {"authorization_endpoint": "authorize", "token_endpoint": "token", "jwks_uri": "keys"}
         addresses = {name: f"{ISSUER}/{path}" for name, path in names.items()}
         return httpx.Response(200, json={"issuer": ISSUER, **addresses})
@@ -122,6 +123,24 @@ def test_an_id_token_of_another_sign_in_is_refused(provider: Provider, amend: Id
         provider.token_response = {"id_token": provider.token(nonce=nonce)}
         with pytest.raises(Unauthorized, match="another browser"):
             amend.redeem("code", attempt, "https://amend.example.org")
+
+
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        {"kty": "EC", "crv": "BP-256", "kid": "brainpool", "x": "AAAA", "y": "AAAA"},
+        {"kty": "AKP", "alg": "ML-DSA-65", "kid": "lattice", "pub": "AAAA"},
+        {"kty": "RSA", "kid": "incomplete"},
+        {"kid": "nameless"},
+        "a key",
+    ],
+    ids=repr,
+)
+def test_a_key_of_an_unknown_kind_does_not_spoil_the_others(
+    provider: Provider, amend: IdentityProvider, unknown: object
+) -> None:
+    provider.other_keys = [unknown]
+    assert amend.identify(provider.token()).subject == "7"
 
 
 def test_new_keys_of_the_provider_are_found_but_not_looked_for_all_the_time(

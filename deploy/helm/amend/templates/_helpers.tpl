@@ -144,4 +144,5 @@ amend_database_password amend_secret_key
 
 {{- define "amend.workKeys" -}}
 amend_signing_key{{ if include "amend.mlflowUrl" . }} amend_mlflow_password{{ end }}
+{{- range .Values.moreSecretKeys }} {{ . }}{{ end }}
 {{- end }}
