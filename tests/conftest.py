@@ -58,9 +58,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group(group_of(item)))
     if not os.environ.get("AMEND_TEST_ALL"):
         names = {item.nodeid for item in items}
-        omitted = [item for item in items if is_omitted(item, names)]
-        config.hook.pytest_deselected(items=omitted)
-        items[:] = [item for item in items if item not in set(omitted)]
+        omitted = {item for item in items if is_omitted(item, names)}
+        config.hook.pytest_deselected(items=list(omitted))
+        items[:] = [item for item in items if item not in omitted]
 
 
 @pytest.hookimpl(optionalhook=True)
