@@ -107,7 +107,7 @@ def compose(estimator: Any, inputs: Inputs, outputs: Mapping[str, Any] | None, r
         )
         require(
             outputs is not None,
-            "A torch module does not tell what it predicts. Pass outputs=, for example {'kind': 'binary'}, "
+            "A torch module does not say what it predicts. Pass outputs=, for example {'kind': 'binary'}, "
             "{'kind': 'classes', 'values': ['cat', 'dog']}, {'kind': 'number'} or {'kind': 'count'}.",
         )
         require(isinstance(outputs, Mapping) and "kind" in outputs, "outputs= must be a target: {'kind': 'binary'}.")

@@ -134,7 +134,7 @@ class Audit(Response, frozen=True, kw_only=True):
 class AuditEntry(Response, frozen=True, kw_only=True):
     """An action that changed, exported or looked up personal data, or changed who may do so.
 
-    It names no person: no subject, no id of an example and no values."""
+    It identifies no person: it contains no subject, no id of an example and no values."""
 
     id: int
     at: datetime
@@ -151,11 +151,11 @@ class AuditEntry(Response, frozen=True, kw_only=True):
     object: str | None = None
     """Id of the key or webhook that the action is about."""
     client: str | None = None
-    """IP address that the request came from; AMEND_TRUSTED_PROXIES names proxies to look behind."""
+    """IP address of the client. Behind a proxy, this requires the setting AMEND_TRUSTED_PROXIES."""
     request_id: str | None = None
     """The `X-Request-ID` of the request, which is also in the log."""
     counts: dict[str, int]
-    """Number of examples and the like, by the fields of the response."""
+    """Numbers in the response, such as those of examples, by the name of the field."""
 
 
 class Certificate(Response, frozen=True, kw_only=True):
@@ -507,7 +507,7 @@ class Event(Response, frozen=True, kw_only=True):
 
     action: str
     by: str
-    """Id of the API key that was used; `amend` for what Amend did by itself."""
+    """Id of the API key that was used; `amend` for actions of Amend itself."""
     name: str | None = None
     """Name of the API key."""
     at: datetime
@@ -535,7 +535,7 @@ class Example(Response, frozen=True, kw_only=True):
 
 
 class Failure(Response, frozen=True, kw_only=True):
-    """Reason why a job failed, or an erasure in one model."""
+    """Why a job, or an erasure in one model, failed."""
 
     code: str
     """Stable identifier of the error, for programs."""
@@ -688,7 +688,7 @@ class Labelled(Response, frozen=True, kw_only=True):
     accepted: int = 0
     """Number of labels that were stored; each adds its example to the ledger."""
     unknown: list[str]
-    """Ids of which the model has no example, neither with nor without a label."""
+    """Ids that belong to no example of the model, with or without a label."""
     duplicates: int = 0
     """Number of labels that their examples already had."""
     quarantined: int = 0
@@ -805,7 +805,7 @@ class NoticedCopy(Response, frozen=True, kw_only=True):
 
 
 class Notices(Response, frozen=True, kw_only=True):
-    """The drafts for all recipients that the receipt lists. None: the audit log knows of no copies."""
+    """The drafts for all recipients that the receipt lists. Empty if the audit log lists no copies."""
 
     items: list[Notice]
 
@@ -848,7 +848,7 @@ class Prediction(Response, frozen=True, kw_only=True):
     std: float | dict[str, float] | None = None
     """On request: standard deviation, or one per class."""
     interval: list[float] | dict[str, list[float]] | None = None
-    """On request: limits of the 95 % interval, or those of each class."""
+    """On request: limits of the 95 % interval, or a pair of limits for each class."""
     contributions: dict[str, float] | None = None
     """On request: what each input column contributes to the output before the link function, and `(intercept)`;
     together they add up to it. Of several classes: to the predicted class, less the mean of all."""
@@ -877,7 +877,7 @@ class PredictionDrift(Response, frozen=True, kw_only=True):
     reference_rows: int
     """Number of rows of the reference that were predicted."""
     window_rows: int
-    """Number of rows of the window that were predicted: those of the holdout, if there are at least 200."""
+    """Number of predicted rows of the window: its holdout rows, if there are at least 200."""
 
 
 class Predictions(PredictionsMethods, frozen=True, kw_only=True):
@@ -925,7 +925,7 @@ class QualityWindow(Response, frozen=True, kw_only=True):
     """Metrics of the champion at that time, and the number of the newest `version` that was champion. A name that
     ends in `_se` is a standard error, clustered by subject."""
     frozen: dict[str, int | float | None] | None = None
-    """Metrics of the first version: how the model would do without any updates."""
+    """Metrics of the first version: how well the model would predict without any updates."""
     baseline: dict[str, int | float | None]
     """Metrics of the best constant prediction for these examples."""
     challenger: dict[str, int | float | None] | None = None
@@ -989,7 +989,7 @@ class Receipt(TypedDict):
     limits: NotRequired[list[str]]
     """What the receipt does not cover."""
     recognised_until: NotRequired[str | None]
-    """Until when a keyed hash is kept by which data about the person is recognised if it returns."""
+    """Date until which Amend keeps a keyed hash that recognises the person's data if it returns."""
     sha256: str
     """Hash of the signed statement."""
 
@@ -1075,7 +1075,7 @@ class Refusal(Response, frozen=True, kw_only=True):
     in_use: list[str]
     """Models whose version in use had been trained on these examples when the request was filed."""
     outcome: str
-    """What became of the examples, in words for the person; empty if nothing did."""
+    """What happened to the examples, in words for the person; empty if nothing happened to them."""
     rights: str
     """The person's rights to complain to an authority and to go to court."""
 
@@ -1109,7 +1109,7 @@ class Removed(Response, frozen=True, kw_only=True):
     id: str
     removed: int
     unknown: list[str]
-    """Ids, subjects or source of which the model has no example."""
+    """Ids, subjects or source that match no example of the model."""
     position: int
     """Last ledger position of the removal; the head if it took no position."""
     job: str | None = None
@@ -1405,7 +1405,7 @@ class Year(Response, frozen=True, kw_only=True):
 
     year: int
     received: int
-    """Erasure requests, whatever became of them."""
+    """Erasure requests, whatever their outcome."""
     completed: int
     refused: int
     withdrawn: int

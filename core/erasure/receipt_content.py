@@ -174,7 +174,7 @@ class ErasureReport:
     limits: list[str] = field(default_factory=list)
     """What the receipt does not cover."""
     recognised_until: str | None = None
-    """Until when a keyed hash is kept by which data about the person is recognised if it returns."""
+    """Date until which Amend keeps a keyed hash that recognises the person's data if it returns."""
 
 
 FILES = "files in MLflow"

@@ -46,7 +46,7 @@ class NoticeResponse(ResponseModel):
 
 
 class NoticesResponse(ResponseModel):
-    """The drafts for all recipients that the receipt lists. None: the audit log knows of no copies."""
+    """The drafts for all recipients that the receipt lists. Empty if the audit log lists no copies."""
 
     items: list[NoticeResponse]
 

@@ -97,7 +97,7 @@ class ReceiptResponse(ResponseModel):
     limits: list[str] = []
     """What the receipt does not cover."""
     recognised_until: str | None = None
-    """Until when a keyed hash is kept by which data about the person is recognised if it returns."""
+    """Date until which Amend keeps a keyed hash that recognises the person's data if it returns."""
     sha256: str
     """Hash of the signed statement."""
 
