@@ -801,7 +801,7 @@ class NoticedCopy(Response, frozen=True, kw_only=True):
     count: int
     """How many times it was made."""
     last_at: str | None = None
-    """When it was made for the last time; null if it was made once."""
+    """When the last copy was made; null if there was only one."""
 
 
 class Notices(Response, frozen=True, kw_only=True):
@@ -956,9 +956,6 @@ class Readiness(Response, frozen=True, kw_only=True):
 class Receipt(TypedDict):
     """Record of what was done for one erasure request. It does not identify the person."""
 
-    number: int
-    erasure: str
-    """Id of the erasure."""
     subject_token: str
     """Keyed hash in place of the person's first identifier."""
     received_at: str
@@ -971,11 +968,6 @@ class Receipt(TypedDict):
     found: int
     """Number of the person's examples."""
     statement: str
-    models: list[ReceiptModel]
-    leaf: int
-    """Index of its leaf in the register."""
-    key_id: str
-    """Id of the key that signed it."""
     alias_tokens: NotRequired[list[str]]
     """Keyed hashes in place of the person's other identifiers that were searched for."""
     near_matches: NotRequired[int]
@@ -985,11 +977,19 @@ class Receipt(TypedDict):
     unsearchable: NotRequired[list[str]]
     """Models with examples that have no subject, and could not be searched."""
     toward: NotRequired[list[str]]
-    """Models whose regularizer draws the weights toward given numbers (`toward`) of unknown origin."""
+    """Models whose regularizer draws the weights toward numbers (`toward`) of unknown origin."""
     limits: NotRequired[list[str]]
     """What the receipt does not cover."""
     recognised_until: NotRequired[str | None]
     """Date until which Amend keeps a keyed hash that recognises the person's data if it returns."""
+    number: int
+    erasure: str
+    """Id of the erasure."""
+    models: list[ReceiptModel]
+    leaf: int
+    """Index of its leaf in the register."""
+    key_id: str
+    """Id of the key that signed it."""
     sha256: str
     """Hash of the signed statement."""
 
@@ -1012,29 +1012,13 @@ class ReceiptItem(Response, frozen=True, kw_only=True):
 class ReceiptModel(TypedDict):
     """What was done in one model. Fields that do not apply to the method are left out."""
 
-    model: str
-    examples: int
-    """Number of the person's examples in this model."""
-    method: NotRequired[str | None]
-    """`adapted`, `retrained`, `withdrawn`, `unknown` or `deleted`."""
-    words: NotRequired[str | None]
-    """Description of the method in words."""
-    version: NotRequired[int | None]
-    """The version that does not depend on the person's examples."""
-    commitment: NotRequired[str | None]
-    """SHA-256 of a salt and the SHA-256 of that version's file. The salt is deleted when the version is purged."""
-    certificate: NotRequired[dict[str, Any] | None]
-    """Certificate of that version."""
     objective: NotRequired[dict[str, Any] | None]
     """Parameters of the objective that the version minimises; left out for networks."""
     rows: NotRequired[dict[str, Any] | None]
     """Number and Merkle root of the retained training rows, if a bundle can carry them."""
-    disagreement: NotRequired[float | None]
-    """Fraction of predictions in which a full retrain differs from that version."""
-    tolerance: NotRequired[float | None]
-    """Largest bound that the policy allows, relative to the length of the weights."""
-    encoder: NotRequired[dict[str, str] | None]
-    """Frozen encoder of that version: `kind`, `digest` and what it was `trained_on`, `other` or `examples`."""
+    model: str
+    examples: int
+    """Number of the person's examples in this model."""
     audit: NotRequired[dict[str, Any] | None]
     deleted: NotRequired[dict[str, Any] | None]
     versions: NotRequired[dict[str, Any] | None]
@@ -1049,6 +1033,22 @@ class ReceiptModel(TypedDict):
     """Downloads of versions trained on the person's examples, and exports of these examples, from the audit log."""
     kept_until: NotRequired[str | None]
     """Date when the last version that was trained on the person's examples is purged."""
+    encoder: NotRequired[dict[str, str] | None]
+    """Frozen encoder of the version: `kind`, `digest` and what it was `trained_on`, `other` or `examples`."""
+    method: NotRequired[str | None]
+    """`adapted`, `retrained`, `withdrawn`, `unknown` or `deleted`."""
+    words: NotRequired[str | None]
+    """Description of the method in words."""
+    version: NotRequired[int | None]
+    """The version that does not depend on the person's examples."""
+    commitment: NotRequired[str | None]
+    """SHA-256 of a salt and the SHA-256 of that version's file. The salt is deleted when the version is purged."""
+    certificate: NotRequired[dict[str, Any] | None]
+    """Certificate of that version."""
+    disagreement: NotRequired[float | None]
+    """Fraction of predictions in which a full retrain differs from that version."""
+    tolerance: NotRequired[float | None]
+    """Largest bound that the policy allows, relative to the length of the weights."""
 
 
 class RecordedPrediction(Response, frozen=True, kw_only=True):

@@ -30,7 +30,7 @@ class NoticedCopyResponse(ResponseModel):
     count: int
     """How many times it was made."""
     last_at: str | None
-    """When it was made for the last time; null if it was made once."""
+    """When the last copy was made; null if there was only one."""
 
 
 class NoticeResponse(ResponseModel):
