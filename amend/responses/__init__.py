@@ -322,51 +322,6 @@ class Counts(Response, frozen=True, kw_only=True):
     .../examples?state=encoding_failed` lists them. Missing if zero."""
 
 
-class Decision(Response, frozen=True, kw_only=True):
-    """A rejected version after a person decided about it."""
-
-    version: int
-    """Number of the version, counted from 1 in each model."""
-    kind: str
-    """`trained` on all examples, or `adapted` from another version."""
-    parent: int | None = None
-    """Version that it was adapted from."""
-    position: int
-    """Last position of the ledger that it reflects."""
-    removals_position: int
-    """Position up to which removals are reflected: `position`, or a later one if the version replaces a purged one."""
-    state: str
-    method: str
-    """`kprior`, `warm` (gradient descent on all examples, starting from the previous version), `retrain`, or
-    `imported` (weights that were trained elsewhere)."""
-    memory: Memory
-    metrics: dict[str, float | None]
-    """Metrics on the holdout. `rows` is the number of holdout examples; a name that ends in `_se` is the standard
-    error of another metric."""
-    headline: str | None = None
-    """Name of the metric that pages and lists show first (`policy.headline`); null without metrics."""
-    certificate: Certificate | None = None
-    """How far the version can be from a full retrain; null if the policy does not ask for a certificate."""
-    gate: Gate | None = None
-    """Result of the promotion gate. `passed` is null, with a `reason`, if the version could not be judged;
-    `version_purged` if an erasure deleted the result."""
-    quarantined: int
-    """Number of examples in quarantine because the gate rejected this version."""
-    cost: Cost
-    spec: dict[str, Any]
-    """Spec that the version was made with: the parts `input`, `target`, `architecture`, `regularizer` and `loss`,
-    and `class_weight` if the model has it, as in the model."""
-    sha256: str | None = None
-    """SHA-256 of the file of weights; null once the version is purged for an erasure."""
-    mlflow: dict[str, Any] | None = None
-    """Null until the version is published to MLflow."""
-    created_at: datetime
-    examples: int
-    """Number of examples that were put back into force, or removed."""
-    job: str | None = None
-    """Id of the job that adapts the model to them; null if there is none."""
-
-
 class Delivery(Response, frozen=True, kw_only=True):
     """Delivery of one event to one webhook. Only the status of the receiver's responses is stored."""
 
@@ -1428,6 +1383,15 @@ class CreatedWebhook(Webhook, frozen=True, kw_only=True):
     """A new webhook with the secret that signs its deliveries. The secret is shown only once."""
 
     secret: str
+
+
+class Decision(Version, frozen=True, kw_only=True):
+    """A rejected version after a person decided about it."""
+
+    examples: int
+    """Number of examples that were put back into force, or removed."""
+    job: str | None = None
+    """Id of the job that adapts the model to them; null if there is none."""
 
 
 class ExportedExample(Example, frozen=True, kw_only=True):
