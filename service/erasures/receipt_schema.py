@@ -9,7 +9,6 @@ from core.erasure.evidence import Evidence
 from core.erasure.receipt_content import ModelFacts, ReceiptFacts
 from service.http.response_model import ResponseModel
 
-
 DOCSTRINGS = ConfigDict(use_attribute_docstrings=True)
 
 
