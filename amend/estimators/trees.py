@@ -22,7 +22,8 @@ from amend.estimators.pipeline_columns import (
     require_columns,
     transform,
 )
-from amend.estimators.tree_readers import WORD_BITS, Ensemble, Tree, is_fitted, read_ensemble
+from amend.estimators.tree_ensembles import WORD_BITS, Ensemble, Tree
+from amend.estimators.tree_readers import is_fitted, read_ensemble
 
 Spec = dict[str, Any]
 ADVICE = (
