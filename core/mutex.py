@@ -20,14 +20,8 @@ def acquire(database: Database, name: str, owner: str, seconds: float) -> bool:
         return session.execute(claim.returning(Mutex.name)).first() is not None
 
 
-def is_held(database: Database, name: str) -> bool:
-    """Whether anybody holds a mutex."""
-    with database.read() as session:
-        return is_taken(session, name)
-
-
 def is_taken(session: Session, name: str) -> bool:
-    """Whether anybody holds a mutex, read in a transaction of the caller."""
+    """Whether anybody holds a mutex."""
     mutex = session.get(Mutex, name)
     return mutex is not None and mutex.expires_at > now()
 

@@ -48,7 +48,8 @@ class Settings(BaseSettings):
         "", description="fsspec URL or folder of the version files. Empty: a folder in the home folder."
     )
     broker_url: str = Field(
-        "", description="Redis or Valkey server that sends jobs to workers. Empty: a socket at home."
+        "",
+        description="URL of the Redis or Valkey server that sends jobs to workers. Empty: a socket in AMEND_HOME.",
     )
     mlflow_url: str = Field("", description="URL of the MLflow tracking server.")
     mlflow_password: SecretStr = Field(
@@ -85,7 +86,7 @@ class Settings(BaseSettings):
     )
     oidc_scopes: str = Field("openid profile email groups", description="Scopes that Amend asks the provider for.")
     public_url: str = Field(
-        "", description="URL of this service for browsers, if a proxy changes it. Empty: as the request says."
+        "", description="URL of this service for browsers, if a proxy changes it. Empty: taken from the request."
     )
 
     host: str = "127.0.0.1"
@@ -140,14 +141,15 @@ class Settings(BaseSettings):
     erasure_approval: str = Field(
         "",
         pattern="^(second)?$",
-        description="second: hold every erasure request until somebody approves it with another key than it was filed"
-        " with. Empty: as `erasure_hold` says.",
+        description="second: hold every erasure request until somebody approves it with a different key than it was"
+        " filed with. Empty: `erasure_hold` decides.",
     )
     controller: str = Field(
         "", description="Name and address of the controller on letters to people; semicolons separate the lines."
     )
     controller_contact: str = Field(
-        "", description="How people reach the controller or its data protection officer; semicolons separate the lines."
+        "",
+        description="Contact details of the controller or its data protection officer; semicolons separate the lines.",
     )
     supervisory_authority: str = Field(
         "", description="Authority that people can complain to; semicolons separate the lines."

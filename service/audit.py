@@ -33,7 +33,7 @@ class ActorResponse(BaseModel):
 class AuditEntryResponse(BaseModel):
     """An action that changed, exported or looked up personal data, or changed who may do so.
 
-    It names no person: no subject, no id of an example and no values.
+    It identifies no person: it contains no subject, no id of an example and no values.
     """
 
     id: int
@@ -47,10 +47,12 @@ class AuditEntryResponse(BaseModel):
     job: str | None = Field(description="Id of the job that the action started.")
     object: str | None = Field(description="Id of the key or webhook that the action is about.")
     client: str | None = Field(
-        description="IP address that the request came from; AMEND_TRUSTED_PROXIES names proxies to look behind."
+        description="IP address of the client. Behind a proxy, this requires the setting AMEND_TRUSTED_PROXIES."
     )
     request_id: str | None = Field(description="The `X-Request-ID` of the request, which is also in the log.")
-    counts: dict[str, int] = Field(description="Number of examples and the like, by the fields of the response.")
+    counts: dict[str, int] = Field(
+        description="Numbers in the response, such as those of examples, by the name of the field."
+    )
 
 
 @dataclass

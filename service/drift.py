@@ -23,8 +23,8 @@ router = APIRouter(prefix="/v1/models/{name}/drift", tags=["Quality"], route_cla
 
 @router.get("", response_model=DriftDocument, responses=problem_responses(404, 409))
 def show_drift(name: Name, caller: Reader, context: ContextDep) -> DriftDocument:
-    """Compare the most recent examples with those of the last full training: the distribution of each column, and of
-    the champion's predictions.
+    """Compare the most recent examples with the examples of the last full training: the distribution of each column,
+    and of the champion's predictions.
     """
     return find_report(context, caller, name)
 

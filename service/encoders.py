@@ -88,7 +88,7 @@ async def upload_encoder(
     """Upload an ONNX model as an encoder. Its first output has the features: one row of numbers for each input.
 
     Operators that contain other graphs (`Loop`, `Scan`, `If`), random numbers, custom operators and data in other files
-    are not allowed. The file is loaded and run once in a process with limits of memory and time.
+    are not allowed. The file is loaded and run once in a process with limited memory and time.
     """
     caller.require_all_models()
     body = await request.body()

@@ -83,7 +83,7 @@ class LabelledResponse(ResponseModel):
     accepted: int = 0
     """Number of labels that were stored; each adds its example to the ledger."""
     unknown: list[str] = []
-    """Ids of which the model has no example, neither with nor without a label."""
+    """Ids that belong to no example of the model, with or without a label."""
     duplicates: int = 0
     """Number of labels that their examples already had."""
     quarantined: int = Field(0, exclude_if=is_zero)

@@ -62,7 +62,7 @@ class QualityWindowResponse(ResponseModel):
     """Metrics of the champion at that time, and the number of the newest `version` that was champion. A name that ends
     in `_se` is a standard error, clustered by subject."""
     frozen: Contestant | None
-    """Metrics of the first version: how the model would do without any updates."""
+    """Metrics of the first version: how well the model would predict without any updates."""
     baseline: Contestant
     """Metrics of the best constant prediction for these examples."""
     challenger: Contestant | None
@@ -86,7 +86,7 @@ def list_quality(
     after: After = None,
 ) -> Page[QualityWindowResponse]:
     """List test-then-train metrics, oldest first. New examples are predicted once, before the model learns them, so
-    these metrics show how the model does on data that it has not seen."""
+    these metrics show how well the model predicts data that it has not seen."""
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)
         metric = policy_of(model).gate.metric

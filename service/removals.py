@@ -74,7 +74,7 @@ class RemovedResponse(BaseModel):
 
     id: str
     removed: int
-    unknown: list[str] = Field(description="Ids, subjects or source of which the model has no example.")
+    unknown: list[str] = Field(description="Ids, subjects or source that match no example of the model.")
     position: int = Field(description="Last ledger position of the removal; the head if it took no position.")
     job: str | None = Field(
         description="Id of the job that makes the model forget the examples. Null if no removed example was in force,"

@@ -35,7 +35,10 @@ class ChosenExamples(Strict):
     model_config = ConfigDict(json_schema_extra={"examples": [{"ids": None}]})
 
     ids: list[Annotated[str, Field(min_length=1, max_length=200, pattern=PLAIN)]] | None = Field(
-        None, min_length=1, fail_fast=True, description="Ids of the examples. Null: all of the model."
+        None,
+        min_length=1,
+        fail_fast=True,
+        description="Ids of the examples. Null: all quarantined examples of the model.",
     )
 
 

@@ -123,7 +123,7 @@ def export_subject(
     accept: Annotated[str, Header(description="`text/html` returns a report for people (GDPR Art. 15).")] = NDJSON,
 ) -> Response:
     """Export all examples of a subject as NDJSON, one object per line. Examples without a label have a null `y`, and
-    the `prediction` that they got on arrival. With `Accept: text/html`, write a report for the person instead.
+    the `prediction` that they got on arrival. With `Accept: text/html`, the response is a report for the person.
     """
     subject, as_page = hash_subject(body, context), "text/html" in accept.lower()
     with context.database.write() as session:

@@ -34,9 +34,16 @@ class NewWebhook(Strict):
         json_schema_extra={"examples": [{"url": "https://example.com/amend", "events": ["version.promoted"]}]}
     )
 
-    url: str = Field(min_length=1, max_length=2000, description="http or https, by default with a public address.")
+    url: str = Field(
+        min_length=1,
+        max_length=2000,
+        description="http or https; unless the operator allows others, with a public address.",
+    )
     events: list[WebhookEvent] | None = Field(
-        None, min_length=1, max_length=len(WebhookEvent), description="Null: all events, also those of later releases."
+        None,
+        min_length=1,
+        max_length=len(WebhookEvent),
+        description="Null: all events, including events that later releases add.",
     )
 
 
@@ -99,7 +106,7 @@ def create_webhook(body: NewWebhook, caller: Admin, context: ContextDep, write: 
 
 @router.get("", response_model=Page[WebhookResponse], responses=problem_responses())
 def list_webhooks(caller: Admin, context: ContextDep, limit: Limit = 100, after: After = None) -> Page[WebhookResponse]:
-    """List the webhooks, with those that are failing or disabled."""
+    """List the webhooks, including failing and disabled ones."""
     caller.require_all_models()
     with context.database.read() as session:
         rows = registrations.page_webhooks(session, after or "", limit + 1)

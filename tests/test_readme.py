@@ -16,6 +16,9 @@ import pytest
 from amend.cli import app
 from core import errors
 from core.settings import Settings
+from core.tables.jobs import JobKind
+from core.tables.keys import Scope
+from core.tables.webhooks import WebhookEvent
 from tests.stack import Stack
 from tests.worker.deployment import Deployment
 
@@ -103,6 +106,14 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in headings(target), f"{path}#{anchor}"
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_lines_of_prose_break_at_120_characters(page: Path) -> None:
+    prose = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    # code is indented by four spaces; tables and images cannot be broken
+    long = [line for line in prose.splitlines() if len(line) > 120 and not re.match(r" {4}| *\||!\[", line)]
+    assert not long
+
+
 ERRORS = {cls.__name__ for cls in errors.AmendError.__subclasses__()}
 
 
@@ -168,6 +179,18 @@ def test_the_reference_lists_every_setting() -> None:
     assert settings <= documented
     # read by the client, by `amend up` and by the class itself
     assert documented - settings == {"URL", "KEY", "MLFLOW_PORT", "SECRETS"}
+
+
+def test_the_reference_lists_every_event_scope_and_kind_of_job() -> None:
+    for page, names in (
+        ("reference/api/webhooks.md", list(WebhookEvent)),
+        ("reference/api/keys.md", list(Scope)),
+        ("explanation/security.md", list(Scope)),
+    ):
+        rows = set(re.findall(r"^\| `([\w.]+)` \|", (DOCS / page).read_text(), re.MULTILINE))
+        assert rows >= {name.value for name in names}, page
+    kinds = {kind.value for kind in JobKind}
+    assert set(re.findall(r"^### (\w+)$", (DOCS / "explanation/jobs.md").read_text(), re.MULTILINE)) == kinds
 
 
 def test_the_reference_lists_every_command() -> None:

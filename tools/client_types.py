@@ -48,6 +48,7 @@ BASES = {
     "Job": "JobMethods",
     "Predictions": "PredictionsMethods",
     "CreatedWebhook": "Webhook",
+    "Decision": "Version",
     "ExportedExample": "Example",
     "IssuedKey": "Key",
     "Promoted": "Version",

@@ -8,7 +8,7 @@ import structlog
 
 from core import tracing
 from core.errors import AmendError, Conflict, Unavailable
-from core.jobs import leases, outbox
+from core.jobs import leases, outbox, retries
 from core.jobs.leases import JobCancelled, JobLost
 from core.kprior import SolverError
 from core.lifecycle.job_completion import follow_up
@@ -96,7 +96,7 @@ def run_attempt(context: Context, attempt: JobAttempt) -> None:
         with context.database.write() as session:
             if found := leases.find_owned(session, attempt.job_id, attempt.owner):
                 found[0].attempts -= 1  # a shutdown of the worker does not count as an attempt
-                leases.release(session, found[0], "Handed back by a worker that was shutting down.")
+                retries.release(session, found[0], "Handed back by a worker that was shutting down.")
         if isinstance(stop, SystemExit):
             raise
     except Exception as error:
@@ -109,7 +109,7 @@ def run_attempt(context: Context, attempt: JobAttempt) -> None:
                     found[0].attempts -= 1  # nor does an outage
                 elif isinstance(error, Conflict):
                     max_attempts = 1  # another attempt would fail the same way
-                leases.fail_attempt(session, found[0], explain(error), max_attempts, pause)
+                retries.fail_attempt(session, found[0], explain(error), max_attempts, pause)
                 follow_up(session, *found)
 
 

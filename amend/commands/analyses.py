@@ -52,7 +52,7 @@ def preview(
     connection: Connection,
     model: Name,
     source: Annotated[str | None, option("--remove-source", "Remove all examples of this source.")] = None,
-    ids: Annotated[list[str] | None, option("--remove-id", "Remove the example with this id. Repeatable.")] = None,
+    ids: Annotated[list[str] | None, option("--remove-id", "Remove the example with this id. Can be repeated.")] = None,
     subjects: Annotated[list[str] | None, option("--remove-subject", "Remove this person's examples.")] = None,
     change: Annotated[str | None, option("--change", "Change of the spec, as JSON or a file with JSON.")] = None,
 ) -> None:

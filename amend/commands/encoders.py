@@ -28,7 +28,10 @@ def upload(
     connection: Connection,
     file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="ONNX file.")],
     trained_on: Annotated[
-        Literal["other", "examples"], option("--trained-on", "examples: fitted on data that Amend stores.")
+        Literal["other", "examples"],
+        option(
+            "--trained-on", "`examples` if the encoder was fitted on examples that Amend stores, otherwise `other`."
+        ),
     ] = "other",
 ) -> None:
     """Upload an ONNX file, and print its digest, which a linear architecture names.

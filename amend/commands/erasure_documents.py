@@ -70,10 +70,10 @@ def bundle(
     id: ErasureId,
     to: Annotated[str | None, option("--to", "Default: erasure-ID.zip; - for standard output.", "FILE")] = None,
     rows: Annotated[
-        bool, option("--rows", "Include the retained rows, which are data of others. Requires the scope admin.")
+        bool, option("--rows", "Include the retained rows, which are data of other people. Requires the scope admin.")
     ] = False,
     older_size: Annotated[
-        int | None, option("--from", "Size of an older head; adds the proof that the register extends it.", "SIZE")
+        int | None, option("--from", "Size of an older head. Adds the proof that the register extends it.", "SIZE")
     ] = None,
 ) -> None:
     """Download the evidence about an erasure as a zip file, which `amend verify` checks offline.

@@ -21,8 +21,10 @@ POLL_SECONDS = 1.0
 app = typer.Typer(help="Erase people from all models, with due dates and receipts.", no_args_is_help=True)
 
 ErasureId = Annotated[str, typer.Argument(metavar="ID", help="Id of the erasure, or its first characters.")]
-RefusalReason = Annotated[str, option("--reason", "Reason of the refusal. It is stored and told to the person.")]
-ExtensionReason = Annotated[str, option("--reason", "Reason of the extension. Deleted when the erasure is completed.")]
+RefusalReason = Annotated[
+    str, option("--reason", "Reason for the refusal. It is stored, and the letter to the person states it.")
+]
+ExtensionReason = Annotated[str, option("--reason", "Reason for the extension. Deleted when the erasure is completed.")]
 Hold = Annotated[
     bool | None,
     option(
@@ -93,7 +95,9 @@ def ask(
         erasure = follow(connection, erasure)
     show_erasure(connection, erasure)
     if not erasure.models and not connection.as_json:
-        output.note("No model has examples with this identifier. Approve or refuse the request once you checked it.")
+        output.note(
+            "No model has examples with this identifier. Check the spelling, then approve or refuse the request."
+        )
     if erasure.near_matches and not connection.as_json:
         output.note(f"Not included: {describe_spellings(erasure.near_matches)}. To add them: --alias")
     if wait and erasure.state != "completed":
@@ -220,7 +224,7 @@ def refuse(connection: Connection, id: ErasureId, reason: RefusalReason) -> None
 def extend(connection: Connection, id: ErasureId, reason: ExtensionReason) -> None:
     """Extend the due date by two months, once and within the first month (GDPR Art. 12(3)).
 
-    You must tell the person the reason.
+    You must inform the person and state the reason.
 
     Example: amend erasures extend 0b6f9c52-3d1e-4f7a-9c84-5e2a7d10f3b6 --reason "500 requests came at once"
     """
@@ -229,7 +233,7 @@ def extend(connection: Connection, id: ErasureId, reason: ExtensionReason) -> No
 
 @command(app)
 def replay(connection: Connection) -> None:
-    """Repeat, after a restore from a backup, everything since that concerns people, as recorded in the store.
+    """After a restore from a backup, repeat all later actions that concern people, as the store recorded them.
 
     `amend restore` does this itself.
 

@@ -34,7 +34,7 @@ COLUMNS: output.Columns[Example] = {
 
 FILES = "A .json, .ndjson, .jsonl or .csv file (also .gz or .zst), or .arrow or .parquet; - for standard input."
 File = Annotated[str, typer.Argument(help=FILES)]
-FORMAT = option("--format", "Format of the file, if its name does not tell.")
+FORMAT = option("--format", "Format of the file. Default: by the extension of its name.")
 FormatOption = Annotated[Format | None, FORMAT]
 Target = Annotated[str | None, option("--target", "Column with the target (y).", "COLUMN")]
 Id = Annotated[str | None, option("--id", "Column with the ids.", "COLUMN")]
@@ -158,7 +158,7 @@ def list_(
     source: Annotated[str | None, option("--source", "Only examples from this source.", "NAME")] = None,
     split: Annotated[Split | None, option("--split", "Only training or holdout examples.")] = None,
     since: Annotated[
-        str | None, option("--since", "Only examples with this event time or later (or time of arrival).", "TIME")
+        str | None, option("--since", "Only examples at or after this event time (or time of arrival).", "TIME")
     ] = None,
     limit: Limit = None,
     after: After = None,

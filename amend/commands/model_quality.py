@@ -38,7 +38,7 @@ def quality(
     limit: Limit = None,
     after: After = None,
 ) -> None:
-    """Show test-then-train metrics: how the champion did on new examples before it learnt them.
+    """Show test-then-train metrics: how well the champion predicted new examples before it was trained on them.
 
     Example: amend models quality churn --window week
     """

@@ -104,7 +104,7 @@ def prove(
 
 
 def service() -> None:
-    """Run the REST service until Ctrl-C. Settings are environment variables such as AMEND_PORT, AMEND_DATABASE_URL.
+    """Run the REST service until Ctrl-C. Settings are environment variables such as AMEND_PORT and AMEND_DATABASE_URL.
 
     Example: AMEND_PORT=8080 amend service
     """
@@ -138,7 +138,7 @@ def broker() -> None:
 def mlflow() -> None:
     """Run MLflow until Ctrl-C, protected by a password: user amend, password AMEND_MLFLOW_PASSWORD.
 
-    Other settings are those of `mlflow server`: MLFLOW_HOST, MLFLOW_PORT, MLFLOW_BACKEND_STORE_URI and so on.
+    The variables of `mlflow server` configure the rest: MLFLOW_HOST, MLFLOW_PORT, MLFLOW_BACKEND_STORE_URI and so on.
 
     Example: MLFLOW_BACKEND_STORE_URI=sqlite:///mlflow.db amend mlflow
     """
@@ -154,7 +154,7 @@ def migrate() -> None:
 
 
 def backup(folder: Annotated[Path, typer.Argument(help="New or empty folder for the backup.")]) -> None:
-    """Back up the database and the files of the register; everything may be running.
+    """Back up the database and the files of the register. All processes may keep running.
 
     PostgreSQL requires pg_dump on the PATH. Keep the secret key and the signing key elsewhere: they are not included.
 
@@ -169,7 +169,7 @@ def restore(
         bool, typer.Option("--lossy", help="Restore a backup that is older than AMEND_BACKUP_RETENTION.")
     ] = False,
 ) -> None:
-    """Replace the database by a backup, and repeat everything since that concerns people. Stop all processes first.
+    """Replace the database with a backup, and repeat all later actions that concern people. Stop all processes first.
 
     Erasures, requests, decisions, removals and corrections since the backup are repeated from the store, which stays as
     it is. PostgreSQL requires pg_restore on the PATH.

@@ -73,7 +73,7 @@ def read_head(path: Path) -> dict[str, Any]:
 
 @command(app)
 def head(connection: Connection, to: HeadFile = None) -> None:
-    """Print the newest signed head of the register, or write it to a file. Keep it outside of the operator's reach.
+    """Print the newest signed head of the register, or write it to a file. Keep it where the operator cannot change it.
 
     Example: amend register head --to head.json
     """

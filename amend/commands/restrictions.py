@@ -9,7 +9,9 @@ from amend.commands import output
 from amend.commands.connection import After, Connection, Limit, command, option
 from amend.responses import Restriction
 
-app = typer.Typer(help="Restrictions of processing: data that is kept but not used.", no_args_is_help=True)
+app = typer.Typer(
+    help="List, show and lift restrictions of processing: data that is kept but not used.", no_args_is_help=True
+)
 
 RestrictionId = Annotated[str, typer.Argument(metavar="ID", help="Id of the restriction, or its first characters.")]
 
@@ -26,7 +28,7 @@ COLUMNS: output.Columns[Restriction] = {
 @command(app, "list")
 def list_(
     connection: Connection,
-    lifted: Annotated[bool, option("--lifted", "List those that were lifted.")] = False,
+    lifted: Annotated[bool, option("--lifted", "List lifted restrictions instead.")] = False,
     limit: Limit = None,
     after: After = None,
 ) -> None:

@@ -96,7 +96,9 @@ def correct(
     subject: Subject,
     model: Annotated[str, typer.Argument(help="Name of the model.")],
     id: Annotated[str, typer.Argument(metavar="EXAMPLE", help="Id of the example.")],
-    x: Annotated[str | None, option("--x", "New input as JSON; of a table, the columns to change.", "JSON")] = None,
+    x: Annotated[
+        str | None, option("--x", "New input as JSON; for a table, only the columns to change.", "JSON")
+    ] = None,
     y: Annotated[str | None, option("--y", "New label as JSON.", "JSON")] = None,
     reference: Annotated[str | None, option("--reference", "Your own number for the request.")] = None,
 ) -> None:
@@ -113,13 +115,15 @@ def correct(
 def restrict(
     connection: Connection,
     subject: Subject,
-    reason: Annotated[str | None, option("--reason", "Note for your records. Deleted when it is lifted.")] = None,
+    reason: Annotated[
+        str | None, option("--reason", "Note for your records. Deleted when the restriction is lifted.")
+    ] = None,
     received_at: Annotated[
         str | None, option("--received-at", "When it was received, such as 2025-03-01T09:00:00Z (UTC). Default: now.")
     ] = None,
     reference: Annotated[str | None, option("--reference", "Your own number for the request.")] = None,
 ) -> None:
-    """Restrict the processing of a person's data: keep it, but do not use it until this is lifted (GDPR Art. 18).
+    """Restrict the processing of a person's data (GDPR Art. 18): keep it, but do not use it until this is lifted.
 
     Example: amend subjects restrict user-7 --reason "contests the data"
     """

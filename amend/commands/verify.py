@@ -35,7 +35,7 @@ def verify(
 ) -> None:
     """Verify the bundle of an erasure offline, and exit with status 0 only if every check passes.
 
-    It requires the extra `verify` of the package, but neither a service nor its packages.
+    Requires the extra `verify` of the package, but neither a running service nor the server's packages.
 
     Example: amend verify bundle.zip --key register.pem --refit
     """

@@ -218,7 +218,7 @@ def coefficients(connection: Connection, model: Name, version: Version) -> None:
 
 @command(comparisons, "list")
 def list_comparisons(connection: Connection, model: Name, limit: Limit = None, after: After = None) -> None:
-    """List the comparisons of a model. Pairs of values are those of the adapted version and of the retrain.
+    """List the comparisons of a model. In each pair of values, the adapted version comes first.
 
     Example: amend comparisons list churn
     """

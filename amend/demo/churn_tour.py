@@ -163,7 +163,7 @@ class ChurnTour(Steps):
         with self.screen.bars([NAME]) as [bar]:
             bar(0.1, "influence of each source")
             found = await self.client.analyse(NAME, {"kind": "influence", "by": "source"})
-            bar(0.5, "preview of the removal of the worst")
+            bar(0.5, "preview of removing the worst source")
             watch = Stopwatch()
             preview = await self.client.preview(NAME, remove={"source": PARTNER})
         rows, result = result_of(found)["rows"], result_of(preview)

@@ -81,7 +81,10 @@ def compose_frozen(
 def export_body(body: list[Any], features: int, inputs: Inputs) -> bytes:
     """The layers as an ONNX file, compared with them on some rows."""
     missing = [module for module in ("onnx", "onnxruntime") if importlib.util.find_spec(module) is None]
-    require(not missing, f"Frozen layers are converted to ONNX. Install {' and '.join(missing)} next to the client.")
+    require(
+        not missing,
+        f"Frozen layers are converted to ONNX. Install {' and '.join(missing)} in the client's environment.",
+    )
     import numpy as np
     import onnxruntime
     import torch

@@ -100,7 +100,7 @@ def to_onnx(steps: list[Any], types: list[Any], reason: str) -> bytes:
             warnings.simplefilter("ignore")
             made = convert(pipeline, initial_types=types, target_opset={"": OPSET, "ai.onnx.ml": 3})
     except Exception as error:  # the converters of single steps raise errors of all kinds
-        raise EstimatorUnsupported(f"{reason} skl2onnx cannot convert it, either.") from error
+        raise EstimatorUnsupported(f"{reason} skl2onnx cannot convert it either.") from error
     for node in made.graph.node:
         if node.op_type == "StringNormalizer" and not any(a.name == "locale" for a in node.attribute):
             node.attribute.append(make_attribute("locale", LOCALE))

@@ -22,7 +22,8 @@ from amend.estimators.pipeline_columns import (
     require_columns,
     transform,
 )
-from amend.estimators.tree_readers import WORD_BITS, Ensemble, Tree, is_fitted, read_ensemble
+from amend.estimators.tree_ensembles import WORD_BITS, Ensemble, Tree
+from amend.estimators.tree_readers import is_fitted, read_ensemble
 
 Spec = dict[str, Any]
 ADVICE = (
@@ -191,8 +192,8 @@ def describe_node(tree: Tree, i: int, features: list[Feature], layout: Columns) 
     if i in tree.sets:
         return node | {"set": tree.sets[i]}
     if tree.feature[i] in layout.natural:  # LightGBM compares the codes of an ordered category with a threshold
-        known = range(len(layout.values[feature.column]))
-        lower = {code for code in known if (tree.missing_left[i] if zero and code == 0 else code <= t)}
+        numbers = range(len(layout.values[feature.column]))
+        lower = {code for code in numbers if (tree.missing_left[i] if zero and code == 0 else code <= t)}
         return node | {"set": lower, "zero_missing": False}
     if not feature.is_number:
         zero_end, one_end = (left if (x - feature.mean) / feature.scale <= t else right for x in (0, 1))

@@ -122,7 +122,7 @@ class Erasures(Caller):
 
     @operation
     def replay_erasures(self) -> Flow[responses.Replayed]:
-        """Repeat, after a restore from a backup, everything since that concerns people, as recorded in the store."""
+        """After a restore from a backup, repeat all later actions that concern people, as the store recorded them."""
         return self.ask(responses.Replayed, "POST", path("erasures", "replay"))
 
     @operation

@@ -38,7 +38,8 @@ EXCEPTIONS = (
         r"|^(database/journal_entries|files/artifacts/journal)/.*(/content/\w+/\d+|/hmac)$",
         "The register contains keyed hashes of erased people, as the receipts do, and commitments with random salts, "
         "signed with a random key. For a while, a keyed hash recognises a person whose data returns, and the journal "
-        "has keyed hashes of removed and corrected ids, so that a restore of an older backup can be caught up.",
+        "has keyed hashes of removed and corrected ids, so that a restore of an older backup can repeat the removals "
+        "and corrections.",
     ),
     Exempt(
         "receipts",
@@ -59,8 +60,8 @@ EXCEPTIONS = (
         "rounded quality windows",
         r"^database/quality_windows/.* \(rounded\)/(metrics/|weight$|heaviest$)"
         r"|^rest//v1/models/[^/]+/quality\?.*/(champion|frozen|baseline|challenger)/",
-        "Metrics of examples when they arrived, rounded so coarsely that no single example can be inferred. The "
-        "database rows of windows that do not depend on an erased example are compared.",
+        "Metrics that were computed when examples arrived, rounded so coarsely that no single example can be inferred. "
+        "The database rows of windows that do not depend on an erased example are compared.",
     ),
     Exempt(
         "rounded figures of the promotion gate",
@@ -80,15 +81,15 @@ EXCEPTIONS = (
     Exempt(
         "rounded figures of analyses in MLflow",
         r"^mlflow/(latest_)?metrics/<runs \d+>,metrics/",
-        "Results of analyses are deleted with the person. MLflow keeps their aggregates, which are rounded like those "
-        "of versions before they are published.",
+        "Results of analyses are deleted with the person. MLflow keeps their aggregates, which "
+        "are rounded before they are published, like metrics of versions.",
     ),
     Exempt(
         "decisions about purged versions",
         r" \(purged version\)/(kind|method|parent|previous|message|from_position|name|by|#)$|/(parent|previous)$"
         r"|^database/promotions/(#$|.*/id$|.* \(purged version\)/)|^database/sqlite_sequence/|/promotions\?"
         r"|^mlflow/(params|runs|model_version_tags|logged_model_tags|logged_models)/.* \(purged version\)/",
-        "Which method made a version and whether it was promoted was decided while the erased examples were there. The "
+        "The method that made a version, and its promotion, were decided while the erased examples were present. The "
         "history of these decisions is kept; their figures are not.",
     ),
 )

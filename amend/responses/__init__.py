@@ -134,7 +134,7 @@ class Audit(Response, frozen=True, kw_only=True):
 class AuditEntry(Response, frozen=True, kw_only=True):
     """An action that changed, exported or looked up personal data, or changed who may do so.
 
-    It names no person: no subject, no id of an example and no values."""
+    It identifies no person: it contains no subject, no id of an example and no values."""
 
     id: int
     at: datetime
@@ -151,11 +151,11 @@ class AuditEntry(Response, frozen=True, kw_only=True):
     object: str | None = None
     """Id of the key or webhook that the action is about."""
     client: str | None = None
-    """IP address that the request came from; AMEND_TRUSTED_PROXIES names proxies to look behind."""
+    """IP address of the client. Behind a proxy, this requires the setting AMEND_TRUSTED_PROXIES."""
     request_id: str | None = None
     """The `X-Request-ID` of the request, which is also in the log."""
     counts: dict[str, int]
-    """Number of examples and the like, by the fields of the response."""
+    """Numbers in the response, such as those of examples, by the name of the field."""
 
 
 class Certificate(Response, frozen=True, kw_only=True):
@@ -322,51 +322,6 @@ class Counts(Response, frozen=True, kw_only=True):
     .../examples?state=encoding_failed` lists them. Missing if zero."""
 
 
-class Decision(Response, frozen=True, kw_only=True):
-    """A rejected version after a person decided about it."""
-
-    version: int
-    """Number of the version, counted from 1 in each model."""
-    kind: str
-    """`trained` on all examples, or `adapted` from another version."""
-    parent: int | None = None
-    """Version that it was adapted from."""
-    position: int
-    """Last position of the ledger that it reflects."""
-    removals_position: int
-    """Position up to which removals are reflected: `position`, or a later one if the version replaces a purged one."""
-    state: str
-    method: str
-    """`kprior`, `warm` (gradient descent on all examples, starting from the previous version), `retrain`, or
-    `imported` (weights that were trained elsewhere)."""
-    memory: Memory
-    metrics: dict[str, float | None]
-    """Metrics on the holdout. `rows` is the number of holdout examples; a name that ends in `_se` is the standard
-    error of another metric."""
-    headline: str | None = None
-    """Name of the metric that pages and lists show first (`policy.headline`); null without metrics."""
-    certificate: Certificate | None = None
-    """How far the version can be from a full retrain; null if the policy does not ask for a certificate."""
-    gate: Gate | None = None
-    """Result of the promotion gate. `passed` is null, with a `reason`, if the version could not be judged;
-    `version_purged` if an erasure deleted the result."""
-    quarantined: int
-    """Number of examples in quarantine because the gate rejected this version."""
-    cost: Cost
-    spec: dict[str, Any]
-    """Spec that the version was made with: the parts `input`, `target`, `architecture`, `regularizer` and `loss`,
-    and `class_weight` if the model has it, as in the model."""
-    sha256: str | None = None
-    """SHA-256 of the file of weights; null once the version is purged for an erasure."""
-    mlflow: dict[str, Any] | None = None
-    """Null until the version is published to MLflow."""
-    created_at: datetime
-    examples: int
-    """Number of examples that were put back into force, or removed."""
-    job: str | None = None
-    """Id of the job that adapts the model to them; null if there is none."""
-
-
 class Delivery(Response, frozen=True, kw_only=True):
     """Delivery of one event to one webhook. Only the status of the receiver's responses is stored."""
 
@@ -507,7 +462,7 @@ class Event(Response, frozen=True, kw_only=True):
 
     action: str
     by: str
-    """Id of the API key that was used; `amend` for what Amend did by itself."""
+    """Id of the API key that was used; `amend` for actions of Amend itself."""
     name: str | None = None
     """Name of the API key."""
     at: datetime
@@ -535,7 +490,7 @@ class Example(Response, frozen=True, kw_only=True):
 
 
 class Failure(Response, frozen=True, kw_only=True):
-    """Reason why a job failed, or an erasure in one model."""
+    """Why a job, or an erasure in one model, failed."""
 
     code: str
     """Stable identifier of the error, for programs."""
@@ -694,7 +649,7 @@ class Labelled(Response, frozen=True, kw_only=True):
     accepted: int = 0
     """Number of labels that were stored; each adds its example to the ledger."""
     unknown: list[str]
-    """Ids of which the model has no example, neither with nor without a label."""
+    """Ids that belong to no example of the model, with or without a label."""
     duplicates: int = 0
     """Number of labels that their examples already had."""
     quarantined: int = 0
@@ -807,11 +762,11 @@ class NoticedCopy(Response, frozen=True, kw_only=True):
     count: int
     """How many times it was made."""
     last_at: str | None = None
-    """When it was made for the last time; null if it was made once."""
+    """When the last copy was made; null if there was only one."""
 
 
 class Notices(Response, frozen=True, kw_only=True):
-    """The drafts for all recipients that the receipt lists. None: the audit log knows of no copies."""
+    """The drafts for all recipients that the receipt lists. Empty if the audit log lists no copies."""
 
     items: list[Notice]
 
@@ -854,7 +809,7 @@ class Prediction(Response, frozen=True, kw_only=True):
     std: float | dict[str, float] | None = None
     """On request: standard deviation, or one per class."""
     interval: list[float] | dict[str, list[float]] | None = None
-    """On request: limits of the 95 % interval, or those of each class."""
+    """On request: limits of the 95 % interval, or a pair of limits for each class."""
     contributions: dict[str, float] | None = None
     """On request: what each input column contributes to the output before the link function, and `(intercept)`;
     together they add up to it. Of several classes: to the predicted class, less the mean of all."""
@@ -883,7 +838,7 @@ class PredictionDrift(Response, frozen=True, kw_only=True):
     reference_rows: int
     """Number of rows of the reference that were predicted."""
     window_rows: int
-    """Number of rows of the window that were predicted: those of the holdout, if there are at least 200."""
+    """Number of predicted rows of the window: its holdout rows, if there are at least 200."""
 
 
 class Predictions(PredictionsMethods, frozen=True, kw_only=True):
@@ -931,7 +886,7 @@ class QualityWindow(Response, frozen=True, kw_only=True):
     """Metrics of the champion at that time, and the number of the newest `version` that was champion. A name that
     ends in `_se` is a standard error, clustered by subject."""
     frozen: dict[str, int | float | None] | None = None
-    """Metrics of the first version: how the model would do without any updates."""
+    """Metrics of the first version: how well the model would predict without any updates."""
     baseline: dict[str, int | float | None]
     """Metrics of the best constant prediction for these examples."""
     challenger: dict[str, int | float | None] | None = None
@@ -962,9 +917,6 @@ class Readiness(Response, frozen=True, kw_only=True):
 class Receipt(TypedDict):
     """Record of what was done for one erasure request. It does not identify the person."""
 
-    number: int
-    erasure: str
-    """Id of the erasure."""
     subject_token: str
     """Keyed hash in place of the person's first identifier."""
     received_at: str
@@ -977,11 +929,6 @@ class Receipt(TypedDict):
     found: int
     """Number of the person's examples."""
     statement: str
-    models: list[ReceiptModel]
-    leaf: int
-    """Index of its leaf in the register."""
-    key_id: str
-    """Id of the key that signed it."""
     alias_tokens: NotRequired[list[str]]
     """Keyed hashes in place of the person's other identifiers that were searched for."""
     near_matches: NotRequired[int]
@@ -991,11 +938,19 @@ class Receipt(TypedDict):
     unsearchable: NotRequired[list[str]]
     """Models with examples that have no subject, and could not be searched."""
     toward: NotRequired[list[str]]
-    """Models whose regularizer draws the weights toward given numbers (`toward`) of unknown origin."""
+    """Models whose regularizer draws the weights toward numbers (`toward`) of unknown origin."""
     limits: NotRequired[list[str]]
     """What the receipt does not cover."""
     recognised_until: NotRequired[str | None]
-    """Until when a keyed hash is kept by which data about the person is recognised if it returns."""
+    """Date until which Amend keeps a keyed hash that recognises the person's data if it returns."""
+    number: int
+    erasure: str
+    """Id of the erasure."""
+    models: list[ReceiptModel]
+    leaf: int
+    """Index of its leaf in the register."""
+    key_id: str
+    """Id of the key that signed it."""
     sha256: str
     """Hash of the signed statement."""
 
@@ -1018,29 +973,13 @@ class ReceiptItem(Response, frozen=True, kw_only=True):
 class ReceiptModel(TypedDict):
     """What was done in one model. Fields that do not apply to the method are left out."""
 
-    model: str
-    examples: int
-    """Number of the person's examples in this model."""
-    method: NotRequired[str | None]
-    """`adapted`, `retrained`, `withdrawn`, `unknown` or `deleted`."""
-    words: NotRequired[str | None]
-    """Description of the method in words."""
-    version: NotRequired[int | None]
-    """The version that does not depend on the person's examples."""
-    commitment: NotRequired[str | None]
-    """SHA-256 of a salt and the SHA-256 of that version's file. The salt is deleted when the version is purged."""
-    certificate: NotRequired[dict[str, Any] | None]
-    """Certificate of that version."""
     objective: NotRequired[dict[str, Any] | None]
     """Parameters of the objective that the version minimises; left out for networks."""
     rows: NotRequired[dict[str, Any] | None]
     """Number and Merkle root of the retained training rows, if a bundle can carry them."""
-    disagreement: NotRequired[float | None]
-    """Fraction of predictions in which a full retrain differs from that version."""
-    tolerance: NotRequired[float | None]
-    """Largest bound that the policy allows, relative to the length of the weights."""
-    encoder: NotRequired[dict[str, str] | None]
-    """Frozen encoder of that version: `kind`, `digest` and what it was `trained_on`, `other` or `examples`."""
+    model: str
+    examples: int
+    """Number of the person's examples in this model."""
     audit: NotRequired[dict[str, Any] | None]
     deleted: NotRequired[dict[str, Any] | None]
     versions: NotRequired[dict[str, Any] | None]
@@ -1055,6 +994,22 @@ class ReceiptModel(TypedDict):
     """Downloads of versions trained on the person's examples, and exports of these examples, from the audit log."""
     kept_until: NotRequired[str | None]
     """Date when the last version that was trained on the person's examples is purged."""
+    encoder: NotRequired[dict[str, str] | None]
+    """Frozen encoder of the version: `kind`, `digest` and what it was `trained_on`, `other` or `examples`."""
+    method: NotRequired[str | None]
+    """`adapted`, `retrained`, `withdrawn`, `unknown` or `deleted`."""
+    words: NotRequired[str | None]
+    """Description of the method in words."""
+    version: NotRequired[int | None]
+    """The version that does not depend on the person's examples."""
+    commitment: NotRequired[str | None]
+    """SHA-256 of a salt and the SHA-256 of that version's file. The salt is deleted when the version is purged."""
+    certificate: NotRequired[dict[str, Any] | None]
+    """Certificate of that version."""
+    disagreement: NotRequired[float | None]
+    """Fraction of predictions in which a full retrain differs from that version."""
+    tolerance: NotRequired[float | None]
+    """Largest bound that the policy allows, relative to the length of the weights."""
 
 
 class RecordedPrediction(Response, frozen=True, kw_only=True):
@@ -1081,7 +1036,7 @@ class Refusal(Response, frozen=True, kw_only=True):
     in_use: list[str]
     """Models whose version in use had been trained on these examples when the request was filed."""
     outcome: str
-    """What became of the examples, in words for the person; empty if nothing did."""
+    """What happened to the examples, in words for the person; empty if nothing happened to them."""
     rights: str
     """The person's rights to complain to an authority and to go to court."""
 
@@ -1115,7 +1070,7 @@ class Removed(Response, frozen=True, kw_only=True):
     id: str
     removed: int
     unknown: list[str]
-    """Ids, subjects or source of which the model has no example."""
+    """Ids, subjects or source that match no example of the model."""
     position: int
     """Last ledger position of the removal; the head if it took no position."""
     job: str | None = None
@@ -1414,7 +1369,7 @@ class Year(Response, frozen=True, kw_only=True):
 
     year: int
     received: int
-    """Erasure requests, whatever became of them."""
+    """Erasure requests, whatever their outcome."""
     completed: int
     refused: int
     withdrawn: int
@@ -1437,6 +1392,15 @@ class CreatedWebhook(Webhook, frozen=True, kw_only=True):
     """A new webhook with the secret that signs its deliveries. The secret is shown only once."""
 
     secret: str
+
+
+class Decision(Version, frozen=True, kw_only=True):
+    """A rejected version after a person decided about it."""
+
+    examples: int
+    """Number of examples that were put back into force, or removed."""
+    job: str | None = None
+    """Id of the job that adapts the model to them; null if there is none."""
 
 
 class ExportedExample(Example, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from amend.verification.findings import BundleError, Refuted, Undecided
 
 KEY_ID_DIGITS = 16
 NO_KEY = (
-    "No key was supplied. Use --key with a public key that you received from the operator by another way than "
+    "No key was supplied. Use --key with a public key that you received from the operator in another way than "
     "this bundle."
 )
 

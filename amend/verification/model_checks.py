@@ -72,7 +72,7 @@ def check_weights(bundle: Bundle, version: Version, statement: Statement) -> str
     if digest != version.fields.digest("sha256"):
         raise Refuted(f"{version.fields.text('weights')} is not the file that {version.fields.where} describes.")
     if hashlib.sha256(salt + digest).digest() != statement.subjects[subject]:
-        raise Refuted(f"The receipt commits to another file than {version.fields.text('weights')}.")
+        raise Refuted(f"The receipt commits to a different file than {version.fields.text('weights')}.")
     return f"sha256 {digest.hex()[:16]}..."
 
 
@@ -86,7 +86,7 @@ def check_certificate(version: Version) -> tuple[float, str]:
         raise Undecided("The signed receipt has no certificate of this version.")
     signed = version.signed.inner("certificate").fields
     if version.signed.integer("version") != version.number or "bound" not in signed:
-        raise Refuted("The signed receipt certifies another version, or no distance.")
+        raise Refuted("The signed receipt certifies a different version, or no distance.")
     if any(signed[name] != value for name, value in certificate.fields.items() if name in signed):
         raise Refuted("The certificate in the bundle differs from the one in the signed receipt.")
     return bound, f"within {bound:.3g} of the exact minimum"

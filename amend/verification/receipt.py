@@ -85,7 +85,7 @@ def verify_registration(envelope: Document, statement: Statement, erasure: str) 
     if not completes(entry, statement):
         raise Refuted(f"Entry {entry.leaf} of the register does not complete an erasure with this statement.")
     if entry.record.get("erasure") != erasure:
-        raise Refuted(f"Entry {entry.leaf} of the register is about another erasure.")
+        raise Refuted(f"Entry {entry.leaf} of the register is about a different erasure.")
     return entry, head
 
 

@@ -132,7 +132,7 @@ def follow_rotation(ring: KeyRing, earlier: Document, proofs: ConsistencyProofs 
         raise Undecided(f"Key {earlier.text('key_id')} was lost before it could announce the new key. Supply that.")
     head = Head.read(earlier.inner("head"))
     if head.key_id != earlier.text("key_id"):
-        raise Refuted(f"The head that announces the successor of key {earlier.text('key_id')} has another signer.")
+        raise Refuted(f"The head that announces the successor of key {earlier.text('key_id')} has a different signer.")
     head.verify(ring)
     entry = read_entry(earlier.inner("rotation"), head)
     if entry.record is None:

@@ -65,7 +65,7 @@ def add_times(found: Verification, stamped: bool) -> None:
     reason = (
         "the bundle has time stamps, but no certificate of the authority was supplied (--authority)"
         if stamped
-        else "the bundle has no time stamps of another party"
+        else "the bundle has no time stamps by a third party"
     )
     found.unproven.append(f"When the heads were signed. Their times are the operator's own statement: {reason}.")
 

@@ -33,7 +33,9 @@ def approve(session: Session, erasure: Erasure, by: str) -> None:
     """
     lock(session, erasure)  # before the check: another transaction may be adding identifiers
     if state_changes.needs_second_person(session) and by in state_changes.filers_of(session, erasure):
-        message = "AMEND_ERASURE_APPROVAL requires a second person: approve the request with another key than it was"
+        message = (
+            "AMEND_ERASURE_APPROVAL requires a second person: approve the request with a different key than it was"
+        )
         raise Conflict("approval_by_filer", f"{message} filed with.")
     approve_again(session, erasure, by)
 

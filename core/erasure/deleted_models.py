@@ -33,7 +33,14 @@ def note_deletion(session: Session, model: Model) -> None:
         if part.state is not ErasureState.HELD:
             state_changes.begin_purge(part)
         copies, used = find_copies(session, model, part), receipt_content.read(part).was_in_use
-        noted = ModelReport(part.model, part.examples, DELETED, copies=copies, was_in_use=used, in_mlflow=in_mlflow)
+        noted = ModelReport(
+            model=part.model,
+            examples=part.examples,
+            outcome=DELETED,
+            copies=copies,
+            was_in_use=used,
+            in_mlflow=in_mlflow,
+        )
         receipt_content.write(part, noted)
         state_changes.conclude(session, erasure)
 

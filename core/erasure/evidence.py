@@ -6,7 +6,9 @@ weights.
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
 
 from core.database import Database
 from core.errors import Conflict
@@ -31,10 +33,15 @@ class RowsCommitment:
 class Evidence:
     """What a bundle can carry about a version."""
 
-    objective: dict[str, Any] | None = None
-    """The parameters of the objective; None for networks."""
-    rows: RowsCommitment | None = None
-    """None for networks, and if the rows are too many for a bundle."""
+    # descriptions, not docstrings, because the response of a receipt extends it
+    objective: Annotated[
+        dict[str, Any] | None,
+        Field(description="Parameters of the objective that the version minimises; left out for networks."),
+    ] = None
+    rows: Annotated[
+        RowsCommitment | None,
+        Field(description="Number and Merkle root of the retained training rows, if a bundle can carry them."),
+    ] = None
 
 
 def collect_evidence(database: Database, store: Store, model: Model, version: Version) -> Evidence:

@@ -5,7 +5,7 @@ register, and only the holder of the secret can match it with an identifier.
 """
 
 import hmac
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
@@ -80,11 +80,6 @@ def tokens_by_erasure(session: Session, erasures: Sequence[Erasure]) -> dict[str
 def alias_tokens_of(session: Session, erasure: Erasure) -> list[str]:
     """The tokens of all identifiers but the first."""
     return tokens_by_erasure(session, [erasure])[erasure.id][1:]
-
-
-def find_by_tokens(session: Session, tokens: Collection[str]) -> list[str]:
-    """Ids of all requests for a person, open or not, by the tokens of the person's identifiers."""
-    return sorted(set(session.scalars(select(Identifier.erasure_id).where(Identifier.token.in_(tokens)))))
 
 
 def forget_subjects(session: Session, erasure: Erasure) -> None:

@@ -5,9 +5,11 @@ its sentences. Once all models are done, `receipts.py` signs the complete report
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from core.erasure.evidence import Evidence, evidence_from, evidence_json
 from core.kprior.certificate.certificate import Certificate
@@ -60,13 +62,15 @@ class Familiarity:
     after: float
 
 
+FILES = "files in MLflow"
+
+
 @dataclass(frozen=True)
 class Deleted:
-    """What was deleted so far; None: not counted yet."""
+    """Numbers of deleted items; null: not counted yet."""
 
     examples: int | None = None
-    files: int | None = None
-    """In MLflow."""
+    files: Annotated[int | None, Field(alias=FILES)] = None
     versions: int | None = None
     analyses: int | None = None
     """Results of analyses."""
@@ -95,44 +99,72 @@ class Copy:
     what: str
     """The action in the audit log."""
     at: str
-    """When the copy was made; the first time, if it was made several times."""
+    """When the copy was made, or the first of several."""
     by: str
     """Id of the API key."""
     name: str | None = None
     """Name of the API key."""
     version: int | None = None
     count: int = 1
-    """How many times it was made."""
+    """Number of copies."""
     last_at: str | None = None
-    """When it was made for the last time; None if it was made once."""
+    """When the last copy was made; null if there was only one."""
 
 
-@dataclass(frozen=True)
-class ModelReport:
+@dataclass(frozen=True, kw_only=True)
+class ModelFacts:
+    """What reports and receipts state about one model in the same form."""
+
+    # descriptions, not docstrings, because other classes extend it
+    model: str
+    examples: Annotated[int, Field(description="Number of the person's examples in this model.")]
+    # rounded: for a single example, the exact value would reveal the rank of its loss in the holdout
+    audit: Familiarity | None = None
+    deleted: Deleted | None = None
+    versions: VersionFates | None = None
+    checked: Annotated[
+        dict[str, int] | None,
+        Field(description="Number of remaining items found in each place that was searched after the erasure."),
+    ] = None
+    database: Annotated[str | None, Field(description="How deleted rows were removed from the database's files.")] = (
+        None
+    )
+    caches: str | None = None
+    was_in_use: Annotated[
+        bool | None,
+        Field(
+            description="Whether the version in use when the request was filed had been trained on the person's "
+            "examples."
+        ),
+    ] = None
+    copies: Annotated[
+        list[Copy] | None,
+        Field(
+            description="Downloads of versions trained on the person's examples, and exports of these examples, from "
+            "the audit log."
+        ),
+    ] = None
+    kept_until: Annotated[
+        str | None, Field(description="Date when the last version that was trained on the person's examples is purged.")
+    ] = None
+    encoder: Annotated[
+        dict[str, str] | None,
+        Field(
+            description="Frozen encoder of the version: `kind`, `digest` and what it was `trained_on`, `other` or "
+            "`examples`."
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelReport(ModelFacts):
     """What was done in one model."""
 
-    model: str
-    examples: int
     outcome: Outcome | None = None
     evidence: Evidence | None = None
     """The objective and the retained rows of the version in `outcome`."""
-    audit: Familiarity | None = None
-    """Rounded: for a single example, the exact value would reveal the rank of its loss in the holdout."""
-    deleted: Deleted | None = None
-    versions: VersionFates | None = None
-    checked: dict[str, int] | None = None
-    """How many traces were left in the end, by kind."""
-    database: str | None = None
-    caches: str | None = None
-    kept_until: str | None = None
-    """When the last version trained on the person's data will be purged, if any is kept."""
-    was_in_use: bool | None = None
-    """Whether the version in use when the request was filed had been trained on the person's data."""
-    copies: list[Copy] | None = None
     in_mlflow: bool | None = None
     """Of a deleted model, until all of it is gone: whether MLflow has data of it. Not in the receipt."""
-    encoder: dict[str, str] | None = None
-    """The frozen encoder of the version: `kind`, `digest`, and what it was `trained_on`."""
 
 
 @dataclass(frozen=True)
@@ -147,37 +179,53 @@ class TrailEntry:
     """Name of the API key."""
 
 
-@dataclass(frozen=True)
-class ErasureReport:
-    """What was done for one person, without anything that identifies the person."""
+@dataclass(frozen=True, kw_only=True)
+class ReceiptFacts:
+    """What reports and receipts state about an erasure in the same form. Nothing in it identifies the person."""
 
-    subject_token: str
+    # descriptions, not docstrings, because other classes extend it
+    subject_token: Annotated[str, Field(description="Keyed hash in place of the person's first identifier.")]
     received_at: str
     due_at: str
     extended: bool
     late: bool
     completed_at: str
-    trail: list[TrailEntry]
-    found: int
+    trail: Annotated[list[TrailEntry], Field(description="Actions on the request, in order.")]
+    found: Annotated[int, Field(description="Number of the person's examples.")]
     statement: str
+    alias_tokens: Annotated[
+        list[str],
+        Field(description="Keyed hashes in place of the person's other identifiers that were searched for."),
+    ] = field(default_factory=list)
+    near_matches: Annotated[
+        int,
+        Field(
+            description="Number of similar spellings under which there were examples when the request was filed; they "
+            "were not erased."
+        ),
+    ] = 0
+    caseless: Annotated[
+        bool, Field(description="Whether identifiers are compared without regard to upper and lower case.")
+    ] = False
+    unsearchable: Annotated[
+        list[str], Field(description="Models with examples that have no subject, and could not be searched.")
+    ] = field(default_factory=list)
+    toward: Annotated[
+        list[str],
+        Field(description="Models whose regularizer draws the weights toward numbers (`toward`) of unknown origin."),
+    ] = field(default_factory=list)
+    limits: Annotated[list[str], Field(description="What the receipt does not cover.")] = field(default_factory=list)
+    recognised_until: Annotated[
+        str | None,
+        Field(description="Date until which Amend keeps a keyed hash that recognises the person's data if it returns."),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErasureReport(ReceiptFacts):
+    """What was done for one person."""
+
     models: list[ModelReport]
-    alias_tokens: list[str] = field(default_factory=list)
-    """Keyed hashes of the person's other identifiers that were searched for."""
-    near_matches: int = 0
-    """Number of similar spellings under which there were examples when the request was filed; they were not erased."""
-    caseless: bool = False
-    """Whether identifiers are compared without regard to upper and lower case."""
-    unsearchable: list[str] = field(default_factory=list)
-    """Models with examples that are not assigned to any person."""
-    toward: list[str] = field(default_factory=list)
-    """Models whose regularizer draws the weights toward numbers of unknown origin."""
-    limits: list[str] = field(default_factory=list)
-    """What the receipt does not cover."""
-    recognised_until: str | None = None
-    """Until when a keyed hash is kept by which data about the person is recognised if it returns."""
-
-
-FILES = "files in MLflow"
 
 
 def report_json(report: ErasureReport) -> dict[str, object]:
@@ -227,18 +275,10 @@ def without_none(values: Mapping[str, object]) -> dict[str, object]:
 
 def report_from(body: Mapping[str, Any]) -> ErasureReport:
     """Parse the report of a receipt, which may have been written by an earlier release with fewer fields."""
-    names = ("received_at", "due_at", "late", "completed_at", "found", "statement")
-    return ErasureReport(
-        **{name: body[name] for name in names},
-        subject_token=body.get("subject_token", ""),
-        extended=body.get("extended", False),
-        trail=[TrailEntry(**event) for event in body.get("trail", [])],
-        models=[model_from(model) for model in body["models"]],
-        near_matches=body.get("near_matches", 0),
-        caseless=body.get("caseless", False),
-        **{name: body.get(name, []) for name in ("alias_tokens", "unsearchable", "toward", "limits")},
-        recognised_until=body.get("recognised_until"),
-    )
+    body = {"subject_token": "", "extended": False, "trail": [], **body}
+    facts = {one.name: body[one.name] for one in fields(ReceiptFacts) if one.name in body}
+    trail = [TrailEntry(**event) for event in body["trail"]]
+    return ErasureReport(**{**facts, "trail": trail}, models=[model_from(model) for model in body["models"]])
 
 
 def model_from(body: Mapping[str, Any]) -> ModelReport:

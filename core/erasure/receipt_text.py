@@ -150,12 +150,12 @@ def describe_outcome(version: Version, comparison: Comparison | None, tolerance:
     made = (version.number, commit_to(version), certificate, compared)
     if version.kind is VersionKind.TRAINED:
         return Outcome(Method.RETRAINED, "retrained without this data", *made)
-    by = " by a descent on all examples that are left" if version.method == "warm" else ""
+    by = " by training on all remaining examples" if version.method == "warm" else ""
     if certificate is not None and certificate.kind == "bound":
         perturbed = " with the same perturbation" if certificate.removal else ""
         of = "a retrain of the head" if certificate.scope == "head" else "a retrain"
         near = f"within {certificate.bound:.3g} of {of} without this data{perturbed}"
-        near += "; the bytes of its file depend only on the examples that are left and on their positions"
+        near += "; the bytes of its file depend only on the remaining examples and their positions"
         return Outcome(Method.ADAPTED, f"adapted{by}; {near}", *made, tolerance)
     near = "from weights that were trained on this data; how close it is to a retrain without this data is not proven"
     return Outcome(Method.ADAPTED, f"adapted{by} without this data, {near}", *made)
@@ -166,7 +166,7 @@ def describe_encoder(encoder: dict[str, str]) -> str:
     named = " ".join(part for part in (encoder["kind"], encoder.get("digest", "")) if part)
     if encoder["trained_on"] == "examples":
         return f"{named}: it was fitted on examples that Amend stores"
-    return f"{named}: it has seen none of the examples that Amend stores, as its operator states"
+    return f"{named}: according to its operator, it has seen none of the examples that Amend stores"
 
 
 RESIDUE = (
@@ -222,7 +222,7 @@ def describe_nearness(model: ModelReport) -> dict[str, str]:
             f"{promise}: residual {removal.gradient_norm:.3g} of {removal.gradient_limit:.3g} allowed"
         )
     if (largest := certificate.prediction_bound) is not None:
-        rows["Predictions"] = f"for no example of the holdout would they differ by more than {largest:.3g}"
+        rows["Predictions"] = f"no prediction for a holdout example would differ by more than {largest:.3g}"
     return rows
 
 
@@ -237,7 +237,7 @@ def describe_measurement(audit: Audit) -> dict[str, str]:
         if (named := audit.forgotten_label_rate) is not None:
             rows["Forgotten"] += f"; {named:.1%} are still predicted as they were labelled"
             if (expected := audit.expected_label_rate) is not None:
-                rows["Forgotten"] += f" ({expected:.1%} would be, had they never been seen)"
+                rows["Forgotten"] += f" ({expected:.1%} are expected if it had never seen them)"
     return rows
 
 
@@ -261,7 +261,7 @@ def describe_purged(model: ModelReport) -> str:
 
 def describe_recognition(until: str) -> str:
     """What is kept about the person after the erasure, and why; `until` is a date."""
-    hashed = f"until {until[:10]}, a keyed hash of each identifier that was searched for"
+    hashed = f"a keyed hash of each identifier that was searched for, until {until[:10]}"
     return f"{hashed}; it serves only to recognise new data about the person, and does not contain the identifier"
 
 

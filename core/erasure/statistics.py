@@ -37,7 +37,7 @@ class YearStatistics:
 
     year: int
     received: int
-    """Erasure requests, whatever became of them."""
+    """Erasure requests, whatever their outcome."""
     completed: int
     refused: int
     withdrawn: int

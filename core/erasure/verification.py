@@ -72,12 +72,12 @@ def check_receipts(session: Session, store: Store, records: dict[int, dict[str, 
         if not expired and (record.get("statement"), record.get("receipt")) != (sha256, number):
             yield Flaw("invented or altered: the register does not contain it", index, number)
         if sha256 != receipt.sha256 or (not expired and record.get("erasure") != receipt.erasure_id):
-            yield Flaw("altered: the database has another hash or erasure for it", index, number)
+            yield Flaw("altered: the database has a different hash or erasure for it", index, number)
         if not is_head_of_register(session, receipt):
             yield Flaw("altered: its head is not one of the register", index, number)
         content = files.read_file(store, receipts.name_of(number))
         if content != receipts.file_content(receipt) and (content is not None or (leaf and leaf.filed)):
-            yield Flaw("missing or altered: its file in the store is not that of the database", index, number)
+            yield Flaw("missing or altered: its file in the store differs from the database", index, number)
 
 
 def is_head_of_register(session: Session, receipt: Receipt) -> bool:
@@ -140,18 +140,22 @@ def check_request(erasure: Erasure, entries: list[tuple[int, dict[str, Any]]]) -
         due = last[RecordKind.EXTENDED] if RecordKind.EXTENDED in last else last[begun]
         newer = max((due, last[begun]), key=lambda entry: entry[0])[1]
         if (filed["subject_token"], filed["received_at"]) != (erasure.token, utc_text(erasure.received_at)):
-            yield Flaw(f"altered: the request {erasure.id} has another person or date of receipt", index)
+            yield Flaw(f"altered: the request {erasure.id} has a different person or date of receipt", index)
         if newer["due_at"] != utc_text(erasure.due_at):
-            yield Flaw(f"altered: the request {erasure.id} has another due date", index)
+            yield Flaw(f"altered: the request {erasure.id} has a different due date", index)
     for state, kind in ENDS.items():
         if (erasure.state is state) != (kind in last) and filed is not None:
-            yield Flaw(f"altered: the request {erasure.id} is {erasure.state}, unlike in the register", index)
+            yield Flaw(
+                f"altered: the request {erasure.id} has the state {erasure.state}, unlike in the register", index
+            )
         if (erasure.state is state) and kind in last and not is_same_time(erasure.completed_at, last[kind][1]["at"]):
-            yield Flaw(f"altered: the request {erasure.id} ended at another time", last[kind][0])
+            yield Flaw(f"altered: the request {erasure.id} has a different time of its end", last[kind][0])
     decided = max(last.get(kind, (-1, None))[0] for kind in (RecordKind.HELD, RecordKind.APPROVED))
     if erasure.state in OPEN and RecordKind.HELD in last and last[RecordKind.HELD][0] == decided:
         yield Flaw(f"altered: the request {erasure.id} is {erasure.state}, but nobody has approved it", decided)
     if RecordKind.REFUSED in last and last[RecordKind.REFUSED][1]["reason"] != erasure.refusal:
-        yield Flaw(f"altered: the request {erasure.id} has another reason for its refusal", last[RecordKind.REFUSED][0])
+        yield Flaw(
+            f"altered: the request {erasure.id} has a different reason for its refusal", last[RecordKind.REFUSED][0]
+        )
     if RecordKind.COMPLETED in last and last[RecordKind.COMPLETED][1]["receipt"] != erasure.receipt:
-        yield Flaw(f"altered: the request {erasure.id} has another receipt", last[RecordKind.COMPLETED][0])
+        yield Flaw(f"altered: the request {erasure.id} has a different receipt", last[RecordKind.COMPLETED][0])

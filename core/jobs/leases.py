@@ -1,4 +1,4 @@
-"""Leases of jobs: taking, extending and releasing them, and ending jobs.
+"""Leases of jobs: taking and extending them, and ending jobs. `core.jobs.retries` releases them.
 
 A worker owns a job while its lease lasts, and extends the lease while it works. The results of a job are written in one
 transaction that checks the lease first, so a job that runs twice takes effect once. A job that must run again stays
@@ -16,8 +16,6 @@ from core.clock import now
 from core.database import Database
 from core.errors import Conflict
 from core.jobs.queries import find_in_state
-from core.jobs.queue import enqueue_message
-from core.tables.documents import JobError
 from core.tables.jobs import ENDED, Job, JobKind, JobState
 from core.tables.models import Model
 from core.versions.queries import tip_of
@@ -126,26 +124,6 @@ def end(job: Job, state: JobState, message: str) -> None:
     job.lease_owner = job.lease_expires_at = None
     if state is JobState.SUCCEEDED:
         job.progress, job.error = 1.0, None
-
-
-def release(session: Session, job: Job, message: str, pause: float = 0.0) -> None:
-    """Give up the lease; any worker may take the job over after `pause` seconds."""
-    job.lease_owner, job.lease_expires_at = None, now() + timedelta(seconds=pause)
-    job.message = message[:MAX_MESSAGE_LENGTH]
-    if pause == 0:
-        enqueue_message(session, job)
-
-
-def fail_attempt(session: Session, job: Job, error: JobError, max_attempts: int, pause: float) -> None:
-    """Record a failed attempt; the job is retried after `pause` seconds, or fails after the last attempt."""
-    if job.attempts <= 0:
-        release(session, job, f"Interrupted: {error['detail']}", pause)
-        return
-    job.error = error
-    if job.attempts >= max_attempts:
-        end(job, JobState.FAILED, f"Failed after {job.attempts} attempt{'s' * (job.attempts != 1)}: {error['detail']}")
-    else:
-        release(session, job, f"Attempt {job.attempts} of {max_attempts} failed: {error['detail']}", pause)
 
 
 def cancel(job: Job) -> None:

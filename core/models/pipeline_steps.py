@@ -103,7 +103,7 @@ class PiecewiseSchema(Strict):
 
 
 class PiecewiseStepSchema(Strict):
-    """Evaluate piecewise polynomials of each input; those of a missing input are 0."""
+    """Evaluate piecewise polynomials of each input; its outputs for a missing input are 0."""
 
     kind: Literal["piecewise"]
     inputs: list[PiecewiseSchema]

@@ -70,7 +70,7 @@ class LayerNormLayerSchema(Strict):
 
 
 class DropoutLayerSchema(Strict):
-    """Dropout, while the network is trained."""
+    """Dropout during training."""
 
     kind: Literal["dropout"]
     p: Annotated[float, Field(ge=0, lt=1)] = 0.5

@@ -62,7 +62,7 @@ PROMOTED = PromotionDecision(Action.PROMOTE, "promoted")
 ALREADY_CHAMPION = PromotionDecision(Action.KEEP, "already the champion")
 MODEL_HELD = PromotionDecision(Action.KEEP, "not promoted: the model is held")
 POLICY_MANUAL = PromotionDecision(Action.KEEP, "not promoted: the policy requires a manual promotion")
-CHAMPION_UNAFFECTED = PromotionDecision(Action.KEEP, "not promoted: the champion never used the erased data")
+CHAMPION_UNAFFECTED = PromotionDecision(Action.KEEP, "not promoted: the champion was never trained on the erased data")
 
 
 def decide_promotion(

@@ -94,14 +94,14 @@ def check_head(session: Session, size: int, nodes: merkle.Nodes, replaced: Colle
     head = newest_head(session)
     last = session.scalar(select(sa.func.max(Leaf.index)))
     if (0 if last is None else last + 1) != size:
-        raise damaged(f"Its last signed head has {size} leaves, and the database another number.")
+        raise damaged(f"Its last signed head has {size} leaves, but the database has a different number.")
     if head is None:
         return
     key = session.get(SigningKey, head["key_id"])
     if key is None or not is_trusted(session, key, replaced) or not is_signed(head, key.public_key):
         raise damaged("The signature of its last head is invalid.")
     if merkle.find_root(size, nodes).hex() != head["root"]:
-        raise damaged("Its leaves are not those of its last signed head.")
+        raise damaged("Its leaves do not match its last signed head.")
 
 
 def is_trusted(session: Session, key: SigningKey, replaced: Collection[str]) -> bool:

@@ -48,7 +48,7 @@ def request_timestamp(head: Head, url: str) -> bytes:
         valid = granted and decoded.tst_info.message_imprint.message == hashlib.sha256(content).digest()
         valid = valid and decoded.tst_info.nonce == request.nonce
     except (httpx.HTTPError, ValueError) as error:
-        raise Unavailable("tsa_unavailable", "The time-stamping authority does not respond properly.") from error
+        raise Unavailable("tsa_unavailable", "The time-stamping authority returned an invalid response.") from error
     if not valid:
         raise Unavailable("tsa_unavailable", "The time-stamping authority did not stamp the head that it was sent.")
     return answer.content

@@ -83,7 +83,7 @@ def check_tree(session: Session, leaves: Sequence[Leaf], known: Tree) -> Iterato
     """Check the stored hashes and the signed head against the leaves."""
     stored = {(node.level, node.index): node.hash for node in session.scalars(select(Node))}
     if stored != known:
-        yield Flaw("altered: the stored hashes are not those of the leaves")
+        yield Flaw("altered: the stored hashes do not match the leaves")
     head = signed_tree.newest_head(session)
     if head is None:
         if leaves:
@@ -93,9 +93,9 @@ def check_tree(session: Session, leaves: Sequence[Leaf], known: Tree) -> Iterato
     if key is None or key.until is not None or not is_signed(head, key.public_key):
         yield Flaw("altered: the newest head is not signed with the current key")
     elif not is_configured(session, key):
-        yield Flaw("altered: the newest head is signed with another key than the configured one")
+        yield Flaw("altered: the newest head is not signed with the configured key")
     if head["size"] != len(leaves) or merkle.find_root(len(leaves), lambda *at: known[at]).hex() != head["root"]:
-        yield Flaw("altered: the newest signed head is not that of the leaves")
+        yield Flaw("altered: the newest signed head does not match the leaves")
 
 
 def is_configured(session: Session, key: SigningKey) -> bool:
@@ -116,7 +116,7 @@ def check_keys(session: Session, leaves: Sequence[Leaf]) -> Iterator[Flaw]:
     announced = dict[str, str]()
     for key in keys:
         if not is_named(key.key_id, key.public_key):
-            yield Flaw(f"altered: the public key {key.key_id} is another one")
+            yield Flaw(f"altered: the public key {key.key_id} differs from the one that the register announced")
         if key.until is None:
             continue
         record = read_record(found.get(key.until))

@@ -50,7 +50,7 @@ read_certificate = TypeAdapter(Certificate).validate_python
 
 
 class JobError(TypedDict):
-    """Reason why a job failed, or an erasure in one model."""
+    """Why a job, or an erasure in one model, failed."""
 
     code: str
     """Stable identifier of the error, for programs."""
@@ -175,7 +175,7 @@ class PredictionDrift(DriftMeasure):
     reference_rows: int
     """Number of rows of the reference that were predicted."""
     window_rows: int
-    """Number of rows of the window that were predicted: those of the holdout, if there are at least 200."""
+    """Number of predicted rows of the window: its holdout rows, if there are at least 200."""
 
 
 @with_config(ConfigDict(use_attribute_docstrings=True))

@@ -76,7 +76,7 @@ def show_letter(
 ) -> Response:
     """Get a letter to the person about the request, as JSON or as a printable page with the controller's address.
 
-    Which letters there are depends on the state: `confirmation` always, `extension` while an extended request is open,
+    The available letters depend on the state: `confirmation` always, `extension` while an extended request is open,
     `completion` or `withdrawal` afterwards.
     """
     require_unrestricted(caller)

@@ -30,7 +30,7 @@ class NoticedCopyResponse(ResponseModel):
     count: int
     """How many times it was made."""
     last_at: str | None
-    """When it was made for the last time; null if it was made once."""
+    """When the last copy was made; null if there was only one."""
 
 
 class NoticeResponse(ResponseModel):
@@ -46,7 +46,7 @@ class NoticeResponse(ResponseModel):
 
 
 class NoticesResponse(ResponseModel):
-    """The drafts for all recipients that the receipt lists. None: the audit log knows of no copies."""
+    """The drafts for all recipients that the receipt lists. Empty if the audit log lists no copies."""
 
     items: list[NoticeResponse]
 

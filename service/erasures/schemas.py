@@ -106,7 +106,7 @@ class EventResponse(ResponseModel):
 
     action: RecordKind
     by: str
-    """Id of the API key that was used; `amend` for what Amend did by itself."""
+    """Id of the API key that was used; `amend` for actions of Amend itself."""
     name: str | None
     """Name of the API key."""
     at: datetime
@@ -182,7 +182,7 @@ class RefusalResponse(ResponseModel):
     in_use: list[str]
     """Models whose version in use had been trained on these examples when the request was filed."""
     outcome: str
-    """What became of the examples, in words for the person; empty if nothing did."""
+    """What happened to the examples, in words for the person; empty if nothing happened to them."""
     rights: str
     """The person's rights to complain to an authority and to go to court."""
 

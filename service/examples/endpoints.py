@@ -48,7 +48,9 @@ router = APIRouter(prefix="/v1/models/{name}/examples", tags=["Examples"], route
 
 Source = Annotated[
     str | None,
-    Query(description="Source of all examples that name none: a load, a file, a system.", min_length=1, max_length=200),
+    Query(
+        description="Source of the examples that name none: a load, a file or a system.", min_length=1, max_length=200
+    ),
 ]
 
 

@@ -127,7 +127,7 @@ class IdentityProvider:
             raise Unauthorized("token_invalid", "The identity provider did not accept the sign-in. Sign in again.")
         claims = self._check(str(answer["id_token"]), {self.client_id})
         if not secrets.compare_digest(str(claims.get("nonce", "")).encode(), attempt.nonce.encode()):
-            raise Unauthorized("token_invalid", "The sign-in belongs to another browser. Sign in again.")
+            raise Unauthorized("token_invalid", "The sign-in was started in another browser. Sign in again.")
         userinfo = self.metadata().get("userinfo_endpoint")
         if find_claim(claims, self.settings.oidc_groups) is None and userinfo and "access_token" in answer:
             headers = {"Authorization": f"Bearer {answer['access_token']}"}
@@ -170,7 +170,7 @@ class IdentityProvider:
     def _read(self) -> Loaded:
         metadata = self._request("GET", f"{self.issuer}/.well-known/openid-configuration")
         if str(metadata.get("issuer", "")).rstrip("/") != self.issuer:
-            raise unavailable("It names another issuer than AMEND_OIDC_ISSUER.")
+            raise unavailable("It names a different issuer than AMEND_OIDC_ISSUER.")
         if any(not isinstance(metadata.get(name), str) for name in ENDPOINTS):
             raise unavailable("Its description is incomplete.")
         listed = self._request("GET", metadata["jwks_uri"]).get("keys")

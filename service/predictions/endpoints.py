@@ -69,7 +69,7 @@ class PredictionResponse(BaseModel):
     probabilities: dict[str, float] | None = None
     std: float | dict[str, float] | None = Field(None, description="On request: standard deviation, or one per class.")
     interval: list[float] | dict[str, list[float]] | None = Field(
-        None, description="On request: limits of the 95 % interval, or those of each class."
+        None, description="On request: limits of the 95 % interval, or a pair of limits for each class."
     )
     contributions: dict[str, float] | None = Field(
         None,

@@ -249,25 +249,24 @@ def test_an_input_that_does_not_fit_is_refused(
 
 EXAMPLE = json.dumps(FIRST)
 MALFORMED = {
-    "nested without end": ('{"examples": ' + "[" * 100_000, (400, 422)),
-    "half a character": ('{"examples": [{"id": "\\ud800", "x": [1, 2], "y": 1}]}', (400, 422)),
-    "not UTF-8": (b'{"examples": [{"id": "\xff", "x": [1, 2], "y": 1}]}', (400,)),
-    "NaN": ('{"examples": [{"id": "a", "x": [NaN, 2], "y": 1}]}', (400,)),
-    "infinite": ('{"examples": [{"id": "a", "x": [1e999, 2], "y": 1}]}', (422,)),
-    "an integer of 5000 digits": ('{"examples": [{"id": "a", "x": [1, 2], "y": 1' + "0" * 5000 + "}]}", (422,)),
-    "x of 400 digits": ('{"examples": [{"id": "a", "x": [1' + "0" * 400 + ', 2], "y": 1}]}', (422,)),
-    "nothing in it": ('{"examples": []}', (422,)),
-    "a list": (f"[{EXAMPLE}]", (422,)),
-    "an unknown field": ('{"examples": [' + EXAMPLE + '], "mode": 1}', (422,)),
-    "more after the end": ('{"examples": [' + EXAMPLE + "]}{}", (400,)),
+    "nested without end": ('{"examples": ' + "[" * 100_000, 422),
+    "half a character": ('{"examples": [{"id": "\\ud800", "x": [1, 2], "y": 1}]}', 400),
+    "not UTF-8": (b'{"examples": [{"id": "\xff", "x": [1, 2], "y": 1}]}', 400),
+    "NaN": ('{"examples": [{"id": "a", "x": [NaN, 2], "y": 1}]}', 400),
+    "infinite": ('{"examples": [{"id": "a", "x": [1e999, 2], "y": 1}]}', 422),
+    "an integer of 5000 digits": ('{"examples": [{"id": "a", "x": [1, 2], "y": 1' + "0" * 5000 + "}]}", 422),
+    "x of 400 digits": ('{"examples": [{"id": "a", "x": [1' + "0" * 400 + ', 2], "y": 1}]}', 422),
+    "nothing in it": ('{"examples": []}', 422),
+    "a list": (f"[{EXAMPLE}]", 422),
+    "an unknown field": ('{"examples": [' + EXAMPLE + '], "mode": 1}', 422),
+    "more after the end": ('{"examples": [' + EXAMPLE + "]}{}", 400),
 }
 
 
-@pytest.mark.parametrize(("body", "statuses"), MALFORMED.values(), ids=MALFORMED.keys())
-def test_a_malformed_body_is_refused(stack: Stack, api: httpx.Client, body: Any, statuses: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(("body", "status"), MALFORMED.values(), ids=MALFORMED.keys())
+def test_a_malformed_body_is_refused(stack: Stack, api: httpx.Client, body: Any, status: int) -> None:
     answer = api.post(f"/v1/models/{stack.model()}/examples", content=body, headers=JSON)
-    assert answer.status_code in statuses, answer.text
-    refused(answer, answer.status_code)
+    refused(answer, status)
 
 
 def test_no_subject_is_in_both_splits_unless_examples_are_drawn_one_by_one(stack: Stack, api: httpx.Client) -> None:

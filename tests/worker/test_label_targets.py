@@ -162,7 +162,7 @@ def test_a_label_is_added_later(deployment: Deployment) -> None:
     assert version["kind"] == "adapted"
     assert version["gate"]["passed"] is True  # judged by the labels that both versions have
     quality = deployment.get(f"/v1/models/{name}/quality?window=week")["items"]
-    assert quality == [] or "log_loss" in quality[-1]["champion"]
+    assert "log_loss" in quality[-1]["champion"]
 
 
 def test_analyses_of_labels(deployment: Deployment) -> None:
@@ -196,7 +196,7 @@ def test_analyses_of_labels(deployment: Deployment) -> None:
     folds = analyse(kind="cross_validation", folds=5)
     assert 0.5 < folds["metrics"]["auc"] < 1
     tuning = analyse(kind="tuning", parameter="regularizer.delta", values=[0.1, 1, 10], folds=5)
-    assert tuning["best"] in (0.1, 1, 10)
+    assert tuning["best"] == min(tuning["table"], key=lambda entry: entry["loss"])["value"]
     removed = analyse(kind="preview", remove={"ids": ["e7"]})
     assert removed["after"]["loss"] != removed["before"]["loss"]
     assert len(removed["predictions"]) > 0

@@ -321,7 +321,7 @@ def retry_what_failed(me: Officer, model: str) -> None:
         assert "The model could not be computed without this data." in advice
         assert "then select Retry" in advice
         assert "no luck" not in advice  # unfolded by those who solve the problem
-        page.get_by_text("Message for those who solve the problem").click()
+        page.get_by_text("Message for the people who operate the service").click()
         assert "solver_failed: no luck" in page.locator("#progress").inner_text()
         me.keep("failed")
         me.go("Open requests")

@@ -17,7 +17,8 @@ pytestmark = pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
 def test_a_person_is_looked_up_held_and_refused(client: Client, deployment: Deployment) -> None:
     name = deployment.new_model()
     person = f"person of {name}"
-    client.add_examples(name, columns(3, subject=[person, person, None]))
+    given = columns(3, subject=[person, person, None])
+    client.add_examples(name, given)
     [held] = client.erase_all([person], hold=True)
     assert (held.state, held.trail[0].action) == ("held", "filed")
     assert [(found.model, found.examples) for found in client.look_up(person)] == [(name, 2)]
@@ -70,9 +71,10 @@ def test_a_request_that_is_refused_ends_the_waiting(client: Client, deployment: 
 def test_the_other_rights_of_a_person(client: Client, deployment: Deployment) -> None:
     name = deployment.new_model()
     person = f"person of {name}"
-    client.add_examples(name, columns(3, subject=[person, person, None]))
+    given = columns(3, subject=[person, person, None])
+    client.add_examples(name, given)
     assert client.access_report(person).startswith("<!doctype html>")
-    assert client.correct(person, name, "e0", y=1, reference="C-1").replaced in (0, 1)
+    assert client.correct(person, name, "e0", y=1 - int(given["y"][0]), reference="C-1").replaced == 1
     restriction = client.restrict(person, reference="A18", received_at="2026-03-01")
     assert restriction.id in [one.id for one in client.restrictions()]
     assert client.restriction(restriction).models[0].examples == 2

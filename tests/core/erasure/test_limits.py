@@ -14,7 +14,7 @@ from core.settings import Settings
 from tests.core.conftest import MakeSettings
 
 NONE = ModelsOutside([], [])
-PLAIN = ModelReport("churn", 3, WITHDRAWN, copies=[])
+PLAIN = ModelReport(model="churn", examples=3, outcome=WITHDRAWN, copies=[])
 COPIED = replace(PLAIN, copies=[Copy("weights_downloaded", "2026-03-01T09:00:00Z", "k1", "analyst", 2)])
 SENTENCES = {
     "case": "Upper and lower case make no difference.",

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from core.clock import now
 from core.database import Database
-from core.jobs import leases, queue
+from core.jobs import leases, queue, retries
 from core.jobs.leases import JobCancelled, JobLost
 from core.tables.jobs import Job, JobKind, JobState
 from core.tables.models import Model
@@ -185,7 +185,7 @@ def test_a_cancelled_job_is_neither_extended_nor_written_nor_begun_again(
 
 def fail(database: Database, job: str) -> None:
     error = {"code": "solver_failed", "detail": "too steep"}
-    written_by(database, job, OWNER, lambda s, j, _: leases.fail_attempt(s, j, error, MOST, pause=0.0))
+    written_by(database, job, OWNER, lambda s, j, _: retries.fail_attempt(s, j, error, MOST, pause=0.0))
 
 
 def test_a_job_fails_after_its_attempts_with_a_reason(database: Database, job: str) -> None:
@@ -226,7 +226,7 @@ def test_workers_that_are_lost_count_as_attempts(database: Database, job: str) -
 
 def test_between_attempts_a_job_rests(database: Database, job: str) -> None:
     take(database, job)
-    written_by(database, job, OWNER, lambda s, j, _: leases.fail_attempt(s, j, {"code": "", "detail": ""}, MOST, 60))
+    written_by(database, job, OWNER, lambda s, j, _: retries.fail_attempt(s, j, {"code": "", "detail": ""}, MOST, 60))
     assert not take(database, job, OTHER)
     expire(database, job)
     assert take(database, job, OTHER)
@@ -235,7 +235,7 @@ def test_between_attempts_a_job_rests(database: Database, job: str) -> None:
 def test_a_released_job_is_announced_and_can_be_taken_at_once(database: Database, job: str) -> None:
     take(database, job)
     before = messages(database, job)
-    written_by(database, job, OWNER, lambda s, j, _: leases.release(s, j, "handed back"))
+    written_by(database, job, OWNER, lambda s, j, _: retries.release(s, j, "handed back"))
     assert messages(database, job) == before + 1
     with pytest.raises(JobLost):
         written_by(database, job, OWNER, succeed)

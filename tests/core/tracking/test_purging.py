@@ -334,12 +334,16 @@ def test_a_purge_does_not_wait_for_a_backlog(
     waiting, handled = threading.Thread(target=purge_now), 0
     publish_event = publisher.publish_event
 
+    def purge_waits() -> bool:
+        with tracked.database.read() as session:
+            return mutex.is_taken(session, publisher.PURGE_MUTEX)
+
     def publish_slowly(*given: Any) -> bool:
         nonlocal handled
         handled += 1
         if handled == 1:
             waiting.start()
-            assert soon(lambda: mutex.is_held(tracked.database, publisher.PURGE_MUTEX), 60)
+            assert soon(purge_waits, 60)
         return publish_event(*given)
 
     monkeypatch.setattr(publisher, "publish_event", publish_slowly)

@@ -46,13 +46,15 @@ def change_schema(state: State, memory: Examples, tasks: Sequence[Task]) -> tupl
     for task in tasks:
         if isinstance(task, (ChangeInput, ChangeTarget)):
             if state.regularizer.linear is not None:
-                raise Untransferable("certified removal needs a new perturbation for other weights")
+                raise Untransferable("certified removal needs a new perturbation if the weights change")
             new = new_predictor(state, task, tasks)
             spec = regularizers[-1].regularizer if regularizers else state.regularizer_spec
             try:
                 regularizer = regularizer_of(spec, new)
             except ValueError as error:
-                raise Untransferable("the regularizer has a delta for each weight, and weights are others") from error
+                raise Untransferable(
+                    "the regularizer has a delta for each weight, and the weights have changed"
+                ) from error
             state = replace(state, regularizer_spec=spec)
             if isinstance(task, ChangeInput):
                 state, memory = change_input(state, memory, task, new, regularizer)
@@ -70,7 +72,7 @@ def new_predictor(state: State, task: ChangeInput | ChangeTarget, tasks: Sequenc
     if architecture["kind"] == "trees":
         raise Untransferable("its splits were learnt for other columns or classes")
     if architecture["kind"] == "linear" and "features" in architecture:
-        raise Untransferable("its architecture names inputs by their numbers, which are others now")
+        raise Untransferable("its architecture refers to inputs by their index, and the indices have changed")
     part: PredictorSpec = {**old.spec}
     if isinstance(task, ChangeInput):
         part["input"] = task.input
