@@ -15,8 +15,9 @@ from starlette.responses import Response
 
 from core.audit.entries import About
 from core.errors import Invalid
-from core.ledger.batch import Batch, Predicted, subject_hashes
+from core.ledger.batch import Batch, Predicted
 from core.ledger.recorded_predictions import record_predictions
+from core.ledger.subject_hashes import subject_hashes
 from core.ledger.unseen_categories import without_nulls
 from core.models import catalog
 from core.models.policy import policy_of
