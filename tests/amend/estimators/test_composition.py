@@ -269,3 +269,15 @@ def test_columns_that_are_not_used_are_not_sent() -> None:
     made = imported(pipeline, examples)
     assert spec_of(made)["input"] == {"kind": "table", "columns": [{"name": "age", "type": "number"}]}
     assert sorted(made.examples.column_names) == ["age", "id", "split", "y"]
+
+
+def test_a_column_that_is_missing_in_the_first_rows_keeps_its_type() -> None:
+    rows = pd.concat([frame(10_000, "binary").assign(plan=None), frame(60, "binary")], ignore_index=True)
+    assert str(describe_inputs(rows, "y").table.schema.field("plan").type) in ("string", "large_string")
+
+
+def test_a_column_named_y_next_to_the_target_is_no_input() -> None:
+    rows = frame(60, "binary").rename(columns={"y": "left"}).assign(y=1.0)
+    fitted = LogisticRegression().fit(rows[["age", "pay"]], rows.left)
+    made = compose(fitted, describe_inputs(rows, "left"), None, None)
+    assert made.examples.column("y").to_pylist() == rows.left.tolist()
