@@ -60,6 +60,7 @@ def describe_inputs(examples: Any, target: str, split: str = "train") -> Inputs:
         raise EstimatorUnsupported("Pass the rows as a frame, or as columns: {'x': array, 'y': array}.")
     import numpy as np
 
+    examples = {name: v.detach().cpu().numpy() if hasattr(v, "detach") else v for name, v in examples.items()}
     x = examples["x"] if is_sparse(examples["x"]) else np.asarray(examples["x"])
     if x.dtype == np.uint8:
         raise EstimatorUnsupported(

@@ -186,6 +186,13 @@ def test_torch_layers_become_a_network() -> None:
     assert made.input == {"kind": "image", "shape": [1, 2, 2]}
     truth = torch.softmax(module.eval()(torch.from_numpy(x)), 1).detach().numpy()
     close(predicted(adopted(made, examples), made, examples), truth)
+    tensors = {name: torch.from_numpy(values) for name, values in examples.items()}
+    assert imported(module, tensors, outputs=made.target).weights == made.weights
+    relu = torch.nn.ReLU()
+    again = torch.nn.Sequential(
+        *(torch.nn.Flatten(), torch.nn.Linear(4, 6), relu, torch.nn.Linear(6, 6), relu, torch.nn.Linear(6, 3))
+    )
+    assert imported(again, examples, outputs=made.target).architecture == {"kind": "mlp", "hidden": [6, 6]}
     with pytest.raises(EstimatorUnsupported, match="outputs="):
         imported(module, examples)
 
