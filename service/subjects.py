@@ -123,9 +123,12 @@ def export_subject(
     accept: Annotated[str, Header(description="`text/html` returns a report for people (GDPR Art. 15).")] = NDJSON,
 ) -> Response:
     """Export all examples of a subject as NDJSON, one object per line. Examples without a label have a null `y`, and
-    the `prediction` that they got on arrival. With `Accept: text/html`, the response is a report for the person.
+    the `prediction` that they got on arrival. With `Accept: text/html`, the response is a report for the person, which
+    covers all models and lists the person's requests: it requires a key that is not limited to certain models.
     """
     subject, as_page = hash_subject(body, context), "text/html" in accept.lower()
+    if as_page:
+        caller.require_all_models()
     with context.database.write() as session:
         token, what = token_of(subject, context.settings.secret), "report" if as_page else "examples"
         log.record(session, RecordKind.EXPORTED, caller.key_id, subject_token=token, what=what)

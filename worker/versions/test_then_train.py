@@ -92,6 +92,8 @@ def score_new_examples(snapshot: ModelSnapshot) -> NewExamplesScored:
     new = np.zeros(len(positions), bool)
     for start, end, _ in spans:
         new |= (positions >= start) & (positions <= end)
+    with database.read() as session:
+        new &= ~np.isin(positions, queries.returned_positions(session, snapshot.model_id, positions[new], champion))
     if not new.any():
         return nothing
     contestants = {name: rows.take(new) for name, rows in zip(states, scored, strict=True)}
