@@ -135,6 +135,8 @@ def describe(kind: AnalysisKind, request: dict[str, Any]) -> str:
 
     >>> describe(AnalysisKind.PREVIEW, {"remove": {"source": "monday"}, "erasure": False})
     'What if all examples of the source monday were removed?'
+    >>> describe(AnalysisKind.PREVIEW, {"remove": {"subjects": 1}, "erasure": True})
+    'What if the examples of 1 person were erased?'
     >>> describe(AnalysisKind.TUNING, {"parameter": "regularizer.delta", "values": [1.0, 10.0], "folds": 5})
     'Which of 2 values of regularizer.delta is best, from 1 to 10, in 5 folds?'
     """
@@ -163,8 +165,10 @@ def describe_changes(request: dict[str, Any]) -> list[str]:
     if "source" in remove:
         parts.append(f"all examples of the source {remove['source']} were {verb}")
     elif "ids" in remove:
-        parts.append(f"{len(remove['ids'])} examples were {verb} by id")
+        count = len(remove["ids"])
+        parts.append(f"{count} example{'s were' if count != 1 else ' was'} {verb} by id")
     elif "subjects" in remove:
-        parts.append(f"the examples of {remove['subjects']} persons were {verb}")
+        people = "1 person" if remove["subjects"] == 1 else f"{remove['subjects']} people"
+        parts.append(f"the examples of {people} were {verb}")
     parts += [f"the {kind} changed" for kind, _ in request.get("change", [])]
     return parts or ["examples were added"]
