@@ -54,6 +54,8 @@ class ShownAnalysis:
     title: str
     question: str
     """What was analysed, in a sentence."""
+    failure: str
+    """Why its job failed; "" if it did not."""
     chart: Markup | None
     rows: list[dict[str, Any]]
     """The first rows of the result."""
@@ -65,7 +67,7 @@ class ShownAnalysis:
 def show_analyses(name: str, visitor: VisitorDep, context: ContextDep, done: str = "") -> Response:
     """Show the newest analyses of a model."""
     visitor.caller.require(Scope.ANALYSE)
-    shown = [show(found) for found in find_for_page(context, visitor.caller, name)]
+    shown = [show(found, failure) for found, failure in find_for_page(context, visitor.caller, name)]
     return HTMLResponse(render("analyses.html", visitor, name=name, shown=shown, done=DONE.get(done, "")))
 
 
@@ -90,7 +92,7 @@ def carry_out(action: str, name: str, form: Mapping[str, str], caller: Caller, w
     replace_in(name, model, read_body(model, context, "application/json", body, id), caller, write, len(body))
 
 
-def show(found: AnalysisResponse) -> ShownAnalysis:
+def show(found: AnalysisResponse, failure: str) -> ShownAnalysis:
     result = found.result or {}
     rows: list[dict[str, Any]] = next(
         (result[name] for name in ("table", "folds", "rows", "predictions") if name in result), []
@@ -98,7 +100,7 @@ def show(found: AnalysisResponse) -> ShownAnalysis:
     plain = [{name: value for name, value in row.items() if is_plain(value)} for row in rows[:MAX_ROWS]]
     title, question = TITLES[found.kind.value], describe(found.kind, found.request)
     suggested = suggest(rows[:MAX_ROWS]) if found.kind is AnalysisKind.LEAVE_ONE_OUT else {}
-    return ShownAnalysis(found, title, question, draw(found.kind.value, result), plain, suggested)
+    return ShownAnalysis(found, title, question, failure, draw(found.kind.value, result), plain, suggested)
 
 
 def is_plain(value: Any) -> bool:
