@@ -486,7 +486,7 @@ def test_the_page_says_why_an_analysis_failed(deployment: Deployment) -> None:
     with httpx.Client(base_url=deployment.url, follow_redirects=True) as browser:
         browser.post("/sign-in", data={"key": deployment.admin_key})
         page = browser.get(f"/models/{name}/analyses").text
-    assert "The model has no holdout. Send `inputs` instead." in page
+    assert "The model has no holdout. Name inputs instead" in page
     assert "in progress" not in page
 
 
