@@ -69,7 +69,9 @@ class ApiError(AmendError):
             problem = None
         if not isinstance(problem, dict) or "code" not in problem:
             # Not a response of the service, but of a proxy or of a different server.
-            return kind(status, f"http_{status}", response.reason_phrase or "No reason given.")
+            reason = response.reason_phrase or "No reason given"
+            detail = f"{reason}. The response is not from Amend, but from a proxy or another server."
+            return kind(status, f"http_{status}", detail)
         detail = problem.get("detail") or problem.get("title") or "No detail given."
         return kind(status, problem["code"], detail, problem.get("errors"))
 

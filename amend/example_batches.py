@@ -63,7 +63,11 @@ def record_batches(table: Any) -> Iterable[Any] | None:
         return from_pandas(table)
     if hasattr(table, "__arrow_c_stream__"):
         pa = require("pyarrow")
-        return map(resolve_views, pa.RecordBatchReader.from_stream(table))
+        try:
+            reader = pa.RecordBatchReader.from_stream(table)
+        except pa.ArrowInvalid as error:
+            raise FrameInvalid(f"A {type(table).__name__} is a single column. Pass a frame or a table.") from error
+        return map(resolve_views, reader)
     if hasattr(table, "__arrow_c_array__"):
         pa = require("pyarrow")
         return [resolve_views(pa.record_batch(table))]

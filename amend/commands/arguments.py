@@ -21,7 +21,7 @@ def parse_json(text: str, what: str) -> Any:
     except ValueError as error:
         if name is None:
             if not text.lstrip().startswith(("{", "[", '"')):
-                read_bytes(text)  # reports why it cannot be read
+                fail(f"{what} is neither JSON nor the name of a file that can be read: {text}")
             fail(f"{what} is neither valid JSON nor a file: {error}.")
         source = "standard input" if name == "-" else name
         hint = " CSV is not supported here." if name.lower().endswith((".csv", ".tsv")) else ""

@@ -107,9 +107,13 @@ def create(
     if from_ is None:
         if id_ or subject or weight or target_kind:
             fail("--id, --subject, --weight and --target-kind require --from.")
+        if spec is None and (input_ is None or target is None):
+            fail("Give --from FILE and --target COLUMN, or --input and --target.")
         inferred = {"input": parse_kind(input_, "--input"), "target": parse_kind(target, "--target")}
-    elif target is None or input_ is not None:
-        fail("--from infers the input: omit --input, and name the target column with --target.")
+    elif target is None:
+        fail("Name the target column of the file with --target.")
+    elif input_ is not None:
+        fail("Omit --input: --from infers the input from the file.")
     else:
         try:
             names = {"id": id_, "subject": subject, "weight": weight}

@@ -74,7 +74,7 @@ def report(
 
 @command(app)
 def requests(connection: Connection, subject: Subject) -> None:
-    """Find the requests of a person, open or not, and their receipts.
+    """Find the requests from a person, open or not, and their receipts.
 
     Example: amend subjects requests user-7
     """

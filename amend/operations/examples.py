@@ -207,4 +207,6 @@ def make_bodies(examples: Examples | Path, **columns: str | None) -> Iterator[Ba
     names = without_none(columns)
     if isinstance(examples, Path):
         return ExampleFile.find(str(examples), names=names).batches()
+    if isinstance(examples, str | bytes):
+        raise TypeError("Examples cannot be a text. Pass pathlib.Path(...) to send a file.")
     return example_batches.split(dataframes.name_columns(examples, names) if names else examples)

@@ -36,7 +36,7 @@ class Rights(Caller):
 
     @operation
     def find_requests(self, subject: str) -> Flow[responses.PastRequests]:
-        """All requests of a person, open or not, with their receipts."""
+        """All requests from a person, open or not, with their receipts."""
         return self.ask(responses.PastRequests, "POST", path("subjects", "requests"), {"subject": subject})
 
     @operation

@@ -91,7 +91,9 @@ class Versions(Caller):
     def find_number(self, model: str, version: VersionName) -> Flow[int]:
         """The number of a version that may be given as ``"champion"``."""
         if version != "champion":
-            return version
+            if isinstance(version, str) and not version.isdecimal():
+                raise ValueError(f"{version!r} is neither the number of a version nor 'champion'.")
+            return int(version)
         champion = (yield from self.ask(responses.Model, "GET", path("models", model))).champion
         if champion is None:
             raise Conflict(409, "champion_missing", f"{model} has no champion.")

@@ -72,7 +72,7 @@ def report_leave_group_out(model: AnalysedModel, request: dict[str, Any]) -> tup
     keys = np.concatenate([np.zeros(0, np.int64), *(chunk.key.numpy() for chunk in model.examples)])
     names, group = group_rows(model, by, keys)
     if not names:
-        raise Conflict("analysis_refused", f"No training example has a {by}.")
+        raise Conflict("analysis_refused", f"No training example has a {by}. Set `by` to `example`.")
     if len(names) > MAX_GROUPS or (len(names) == 1 and bool((group == 0).all())):
         message = f"The examples have {len(names)} groups; 2 to {MAX_GROUPS} are possible. Use a cross-validation."
         raise Conflict("analysis_refused", message)

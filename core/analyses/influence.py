@@ -32,9 +32,9 @@ def report_influence(model: AnalysedModel, request: dict[str, Any], x: Tensor | 
     keys = np.concatenate([np.zeros(0, np.int64), *(chunk.key.numpy() for chunk in model.examples)])
     names, group = group_rows(model, by, keys)
     if not names:
-        raise Conflict("analysis_refused", f"No training example has a {by}.")
+        raise Conflict("analysis_refused", f"No training example has a {by}. Set `by` to `example`.")
     if x is None and not model.holdout_rows:
-        raise Conflict("analysis_refused", "The model has no holdout. Send `inputs` instead.")
+        raise Conflict("analysis_refused", 'The model has no holdout. Name inputs instead: "on": {"inputs": [...]}.')
     gradient = loss_gradient(model.state, model.holdout_rows) if x is None else prediction_gradients(model.state, x)
     model.progress(0.2, "Removing each group of examples")
     found = influence(model.state, model.examples, look_up(keys, group), len(names), gradient, top=top)

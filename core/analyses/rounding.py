@@ -1,6 +1,6 @@
 """Rounded aggregates of analyses, the only part of them that MLflow gets: it never deletes what it is sent.
 
-Metrics are rounded like those of versions, so that no single row can be told from them. Ids of examples, persons and
+Metrics are rounded like those of versions, so that no single row can be told from them. Ids of examples, people and
 groups of few examples are left out.
 """
 

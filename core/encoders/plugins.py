@@ -19,7 +19,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from core.errors import Invalid
+from core.errors import Invalid, Unavailable
 from core.inference.frozen_encoders import PLUGINS
 
 CHUNK_BYTES = 2**20
@@ -36,15 +36,19 @@ class LoadedPlugin:
 
 @cache
 def load_plugin(name: str) -> LoadedPlugin:
-    """Load an encoder; raises Invalid if no installed package provides it."""
+    """Load an encoder; raises Invalid if no installed package provides it, and Unavailable if it cannot be loaded."""
     found = list(entry_points(group=PLUGINS, name=name))
     if not found:
         message = f"no installed package provides the encoder {name!r} (entry point group {PLUGINS})"
         raise Invalid.at(("architecture", "encoder", "name"), "encoder_not_found", message)
-    made = found[0].load()()
     package = found[0].dist
     release = f"{package.name}=={package.version}" if package else ""
-    return LoadedPlugin(int(made.features), digest_files(release, made.files), made.encode)
+    try:
+        made = found[0].load()()
+        return LoadedPlugin(int(made.features), digest_files(release, made.files), made.encode)
+    except Exception as error:  # the code of a package can raise anything
+        message = f"The encoder {name!r} of {release or 'an installed package'} cannot be loaded ({error!r}). Check its"
+        raise Unavailable("encoder_failed", f"{message} installation and its settings, and restart Amend.") from error
 
 
 def digest_files(release: str, files: Iterable[str | Path]) -> str:

@@ -10,7 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from core.erasure.receipt_text import RIGHTS, describe_recognition
+from core.erasure.receipt_text import RIGHTS
 from core.errors import NotFound
 from core.register.records import Acknowledgement
 from core.tables.erasures import PENDING, Erasure, ErasureState, Part
@@ -144,7 +144,10 @@ def announce_completion(erasure: Erasure, known: Circumstances) -> Letter:
         "the erasure does not cover. It contains no names: you are identified by a code that only we can compute.",
     ]
     if until := receipt.get("recognised_until"):
-        paragraphs.append(f"We keep, {describe_recognition(until)}.")
+        paragraphs.append(
+            f"Until {show_date(datetime.fromisoformat(until))}, we keep a keyed hash of each identifier that we "
+            "searched for. It serves only to recognise new data about you, and does not contain the identifier."
+        )
     paragraphs.append(RIGHTS)
     enclosures = [f"Receipt of erasure no. {receipt['number']}"]
     return Letter(LetterKind.COMPLETION, "Your request for erasure is completed", paragraphs, enclosures)

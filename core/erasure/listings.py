@@ -61,6 +61,6 @@ def first_of(year: int) -> datetime:
 
 
 def requests_of(session: Session, tokens: Collection[str]) -> Sequence[Erasure]:
-    """All requests of a person, open or not, newest first, by the tokens of the person's identifiers."""
+    """All requests from a person, open or not, newest first, by the tokens of the person's identifiers."""
     ours = Erasure.id.in_(select(Identifier.erasure_id).where(Identifier.token.in_(tokens)))
     return session.scalars(select(Erasure).where(ours).order_by(Erasure.created_at.desc(), Erasure.id)).all()

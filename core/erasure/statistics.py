@@ -1,4 +1,4 @@
-"""Yearly statistics of the requests of people: erasures, restrictions, access and corrections."""
+"""Yearly statistics of data subject requests: erasures, restrictions, access and corrections."""
 
 from dataclasses import dataclass
 from datetime import datetime

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag, Vali
 
 from core.errors import Invalid
 from core.models.field_types import Strict
-from core.models.validation_messages import describe
+from core.models.validation_messages import describe_all, drop_other_forms
 from core.tables.models import Model, PolicyDocument
 
 UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -271,9 +271,9 @@ def patch(policy: Policy, change: dict[str, object]) -> Policy:
     try:
         return Policy.model_validate({**old, **merged})
     except ValidationError as error:
-        problems = [
-            (("policy", *(step for step in e["loc"] if step not in FORMS)), describe(e)) for e in error.errors()
-        ]
+        located = drop_other_forms([([step for step in e["loc"] if step not in FORMS], e) for e in error.errors()])
+        messages = describe_all(Policy, located)
+        problems = [(("policy", *path), message) for (path, _), message in zip(located, messages, strict=True)]
         place, message = problems[0]
         raise Invalid("policy_invalid", f"{'.'.join(map(str, place))}: {message}", problems) from error
 

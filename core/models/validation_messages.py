@@ -2,12 +2,17 @@
 
 import difflib
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, get_args
+
+from pydantic import BaseModel
 
 from core.models.field_types import NAME, PLAIN
 
-PATTERNS = {PLAIN: "must not contain control characters", NAME: "must consist of 1-63 of the characters a-z 0-9 - _"}
+PATTERNS = {
+    PLAIN: "must not contain control characters",
+    NAME: "must consist of 1 to 63 of the characters a-z, 0-9, - and _",
+}
 """Messages by regular expression."""
 
 MOMENT = "must be a time such as 2025-03-01T09:00:00Z"
@@ -58,6 +63,8 @@ def describe(problem: Mapping[str, Any]) -> str:
         return PATTERNS.get(context["pattern"], f"must match {context['pattern']}")
     if kind in ("value_error", "assertion_error"):
         return str(problem["msg"]).partition(", ")[2]
+    if kind in ("string_too_short", "too_short") and context["min_length"] == 1:
+        return "must not be empty"
     message = MESSAGES.get(kind) or KINDS.get(kind.partition("_")[0])
     if message is None:
         return str(problem["msg"])
@@ -68,6 +75,53 @@ def describe(problem: Mapping[str, Any]) -> str:
             f"; did you mean {near!r}?" for near in difflib.get_close_matches(context["tag"], known, n=1)
         )
     return message
+
+
+def describe_all(root: Any, problems: Sequence[tuple[Sequence[str | int], Mapping[str, Any]]]) -> list[str]:
+    """The messages for problems and their paths in a body of the type ``root``. Misspelt fields bring a suggestion."""
+    return [
+        describe(problem) + (suggest_field(root, path) if problem["type"] == "extra_forbidden" else "")
+        for path, problem in problems
+    ]
+
+
+def suggest_field(root: Any, path: Sequence[str | int]) -> str:
+    """The closest name of a field where an unknown one was given, as the end of a message.
+
+    >>> class Inner(BaseModel):
+    ...     every: str
+    >>> class Outer(BaseModel):
+    ...     adapt: Inner | None
+    >>> suggest_field(Outer, ["adapt", "evry"]), suggest_field(Outer, ["adopt"]), suggest_field(Outer, ["x"])
+    ("; did you mean 'every'?", "; did you mean 'adapt'?", '')
+    """
+    places = [root]
+    for step in path[:-1]:
+        if isinstance(step, str):
+            fields = [model.model_fields[step] for model in models_in(places) if step in model.model_fields]
+            places = [field.annotation for field in fields]
+    known = {name for model in models_in(places) for name in model.model_fields}
+    return "".join(f"; did you mean {near!r}?" for near in difflib.get_close_matches(str(path[-1]), known, n=1))
+
+
+def models_in(annotations: Sequence[Any]) -> Iterator[type[BaseModel]]:
+    """The models of annotations, also those in unions and lists."""
+    for annotation in annotations:
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            yield annotation
+        yield from models_in(get_args(annotation))
+
+
+def drop_other_forms(problems: Sequence[tuple[Any, Mapping[str, Any]]]) -> list[tuple[Any, Mapping[str, Any]]]:
+    """The problems without those of other forms of a field: if a number is too small, it need not be a list instead."""
+    fitting = {tuple(path) for path, problem in problems if not is_of_type(problem)}
+    return [(path, problem) for path, problem in problems if tuple(path) not in fitting or not is_of_type(problem)]
+
+
+def is_of_type(problem: Mapping[str, Any]) -> bool:
+    """Whether a problem is that the value has another type, or is not one of a few constants."""
+    kind = problem["type"]
+    return kind == "literal_error" or kind.partition("_")[0] in KINDS and kind not in MESSAGES
 
 
 def plain(value: object) -> str:

@@ -20,11 +20,11 @@ from core.kprior.model.uncertainty import LEVEL
 from core.kprior.passes.accumulator import Accumulator, Combined
 from core.kprior.passes.partitioned import accumulate
 from core.kprior.state.posterior import LatePosterior, NoPosterior
-from core.quality.jackknife import Ranking, leave_one_out_error
+from core.quality.jackknife import Ranking
 from core.quality.label_rows import LABEL_METRICS, each_label
 from core.quality.scored_rows import COLUMNS, MetricOptions, Numbers, ScoredRows, concatenate
 from core.quality.scoring import DEFAULTS, no_rows, predict, score_outputs, weights_of
-from core.quality.standard_errors import LEFT_OUT, estimate, value_of
+from core.quality.standard_errors import Clusters, estimate_reported
 from core.tables.documents import CurveDocument, EvaluationDocument, ReliabilityBin
 
 BINS, LEVELS = 10, 20
@@ -172,11 +172,7 @@ class Evaluation(Accumulator):
         if (heaviest := self.heaviest) is not None:
             found["heaviest"] = heaviest
         for metric in rows.metrics:
-            if metric in LEFT_OUT:
-                value = value_of(rows, metric)
-                error = leave_one_out_error(rows, metric, value, clusters) if math.isfinite(value) else math.nan
-            else:
-                value, error = astuple(estimate(rows, metric, clusters))
+            value, error = astuple(estimate_reported(rows, metric, clusters))
             found |= {metric: value, f"{metric}_se": error if len(rows) > 1 else 0.0}
         if not self.classifies:
             found |= explained_variance(rows.score, rows.y, rows.weight, clusters)
@@ -189,7 +185,7 @@ class Evaluation(Accumulator):
         place = np.unique(rows.truth, return_inverse=True)[1]
         found["baseline_accuracy"] = float(np.bincount(place, rows.weight).max() / rows.weight.sum())
         if self.target == "labels":
-            found |= describe_labels(rows)
+            found |= describe_labels(rows, clusters)
         if self.target == "binary" and rows.truth.any():
             found["baseline_average_precision"] = float(rows.truth.mean())
         return found
@@ -254,13 +250,13 @@ def join_labels(rows: ScoredRows) -> ScoredRows:
     return concatenate(each_label(rows))
 
 
-def describe_labels(rows: ScoredRows) -> dict[str, float]:
+def describe_labels(rows: ScoredRows, clusters: Clusters | None) -> dict[str, float]:
     """Metrics of each label, named after it, and the metrics of the best constant prediction."""
     found: dict[str, float] = {}
     shares = []
     for name, one in zip(rows.labels, each_label(rows), strict=True):
         for metric in LABEL_METRICS:
-            estimated = estimate(one, metric)
+            estimated = estimate_reported(one, metric, clusters)
             error = estimated.se if len(rows) > 1 else 0.0
             found |= {f"{name}/{metric}": estimated.value, f"{name}/{metric}_se": error}
         found[f"{name}/baseline_average_precision"] = share = float(one.truth.mean())

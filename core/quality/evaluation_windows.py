@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
 from core.kprior.data.label_sets import to_matrix
-from core.quality.jackknife import leave_one_out_error
 from core.quality.label_rows import restrict, score_labels, shared_labels
 from core.quality.scored_rows import Metric, MetricOptions, Numbers, ScoredRows
-from core.quality.standard_errors import LEFT_OUT, estimate, value_of
+from core.quality.standard_errors import estimate, estimate_reported, value_of
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 COLUMNS = ("loss", "score", "predicted", "probability", "square_sum", "means")
@@ -128,11 +127,7 @@ def describe(scored: ScoredRows, clusters: Integers | None) -> dict[str, float]:
     """
     found: dict[str, float] = {}
     for metric in scored.metrics:
-        if metric in LEFT_OUT:
-            value = value_of(scored, metric)
-            error = leave_one_out_error(scored, metric, value, clusters) if np.isfinite(value) else np.nan
-        else:
-            value, error = astuple(estimate(scored, metric, clusters))
+        value, error = astuple(estimate_reported(scored, metric, clusters))
         found |= {metric: value, f"{metric}_se": error}
     return keep_finite(found)
 

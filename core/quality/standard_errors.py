@@ -71,15 +71,31 @@ def estimate(rows: ScoredRows, metric: Metric, clusters: Clusters | None = None)
     value = value_of(rows, metric)
     if not math.isfinite(value):
         return Estimate(math.nan, math.nan)
-    if clusters is None and metric in BOOTSTRAPPED and rows.target == "labels":
-        # no smaller than the error of the mean: errors of labels may have any correlation
-        errors = [leave_one_out_error(one, metric, own) for one, own in defined_labels(rows, metric)]
-        return Estimate(value, float(np.mean(errors)))
     if clusters is None and metric in BOOTSTRAPPED:
-        return Estimate(value, leave_one_out_error(rows, metric, value))
+        return leave_out(rows, metric)
     if metric in BOOTSTRAPPED:
         return Estimate(value, bootstrap([rows], metric, clusters))
     return Estimate(value, clustered_error(influence(rows, metric, value), clusters))
+
+
+def estimate_reported(rows: ScoredRows, metric: Metric, clusters: Clusters | None = None) -> Estimate:
+    """A metric of one version as reports show it: `LEFT_OUT` metrics have the error of leaving rows out."""
+    return leave_out(rows, metric, clusters) if metric in LEFT_OUT else estimate(rows, metric, clusters)
+
+
+def leave_out(rows: ScoredRows, metric: Metric, clusters: Clusters | None = None) -> Estimate:
+    """A metric of one version, with the error of leaving rows out.
+
+    The error of a mean over labels is the mean of their errors, which is never too small: errors of labels may have any
+    correlation.
+    """
+    value = value_of(rows, metric)
+    if not math.isfinite(value):
+        return Estimate(math.nan, math.nan)
+    if rows.target == "labels":
+        errors = [leave_one_out_error(one, metric, own, clusters) for one, own in defined_labels(rows, metric)]
+        return Estimate(value, float(np.mean(errors)))
+    return Estimate(value, leave_one_out_error(rows, metric, value, clusters))
 
 
 def compare(first: ScoredRows, second: ScoredRows, metric: Metric, clusters: Clusters | None = None) -> PairedEstimate:

@@ -68,7 +68,7 @@ def of_predictions(version: Version, target: Target) -> dict[str, str]:
     if counts := evaluation.get("confusion"):
         names, title = (
             [str(value) for value in values_of(target)],
-            f"Version {version.number}: confusion",
+            f"Version {version.number}: confusion matrix",
         )
         drawn["confusion.svg"] = matrix_chart(counts, names, ("predicted", "true"), title=title, role=role_of(version))
     return drawn

@@ -18,6 +18,7 @@ from core.models import catalog
 from core.models.policy import policy_of
 from core.tables.analyses import AnalysisKind
 from core.tables.audit import Action
+from core.tables.jobs import Job, JobState
 from core.tables.models import Model
 from service.analyses.immediate import compute_now, is_outdated, require_tip
 from service.analyses.parsing import parse, prepare
@@ -165,8 +166,16 @@ def show_analysis(name: Name, id: Id, caller: Analyst, context: ContextDep, audi
         return found
 
 
-def find_for_page(context: Context, caller: Caller, name: str) -> list[AnalysisResponse]:
-    """The newest analyses of a model, with their results."""
+def find_for_page(context: Context, caller: Caller, name: str) -> list[tuple[AnalysisResponse, str]]:
+    """The newest analyses of a model, with their results, and why their jobs failed ("" if they did not)."""
     with context.database.read() as session:
         model = catalog.find(session, name, caller.models)
-        return [of_analysis(row, model.name) for row in records.page(session, model, None, None, 20)]
+        rows = records.page(session, model, None, None, 20)
+        jobs = {row.id: session.get(Job, row.job_id) for row in rows if row.job_id and row.result is None}
+        return [(of_analysis(row, model.name), describe_failure(jobs.get(row.id))) for row in rows]
+
+
+def describe_failure(job: Job | None) -> str:
+    if job is not None and job.error:
+        return job.error["detail"]
+    return "The job was cancelled." if job is not None and job.state is JobState.CANCELLED else ""

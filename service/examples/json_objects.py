@@ -180,10 +180,12 @@ TYPES = {
 
 
 def translate_message(message: str) -> str:
-    """Translate an error message of msgspec.
+    """Translate an error message of msgspec. Clients send NaN as null.
 
     >>> translate_message("Expected `bool | float | null`, got `str`")
     'must be a number, true or false, or null'
+    >>> translate_message("Expected `float`, got `null`")
+    'must be a number, and not missing (null or NaN)'
     >>> translate_message("Object missing required field `y`")
     '`y` is missing'
     """
@@ -197,7 +199,8 @@ def translate_message(message: str) -> str:
         return message
     # numbers and texts first, null last
     *others, last = sorted(map(str, kinds), key=lambda kind: (kind == "null", kind == "true or false", kind))
-    return f"must be {', '.join(others)}{', or ' if others else ''}{last}"
+    missing = ", and not missing (null or NaN)" if message.endswith(", got `null`") else ""
+    return f"must be {', '.join(others)}{', or ' if others else ''}{last}{missing}"
 
 
 def parse_path(path: str) -> tuple[str | int, ...]:

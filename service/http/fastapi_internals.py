@@ -27,10 +27,15 @@ def has_body(route: APIRoute) -> bool:
     return route.body_field is not None
 
 
+def body_type(route: APIRoute) -> Any:
+    """The declared type of the body of an endpoint; None if it has none."""
+    return route.body_field.field_info.annotation if route.body_field else None
+
+
 def required_body_fields(route: APIRoute) -> list[str]:
     """Names of the fields that the body of an endpoint must have."""
-    model = route.body_field.field_info.annotation if route.body_field else None
-    return [name for name, field in getattr(model, "model_fields", {}).items() if field.is_required()]
+    fields = getattr(body_type(route), "model_fields", {})
+    return [name for name, field in fields.items() if field.is_required()]
 
 
 def matches_path(template: str, path: str) -> bool:

@@ -14,9 +14,9 @@ from starlette.responses import JSONResponse, Response
 
 from core import errors
 from core.errors import LocatedError
-from core.models.validation_messages import describe
+from core.models.validation_messages import describe_all, drop_other_forms
 from service.http.body_schemas import Schema
-from service.http.fastapi_internals import matches_path
+from service.http.fastapi_internals import body_type, matches_path
 
 STATUS: dict[type[errors.AmendError], int] = {
     errors.Malformed: 400,
@@ -110,8 +110,10 @@ def on_invalid_request(request: Request, error: Exception) -> Response:
     invalid = error.errors()
     if any(problem["type"] == "json_invalid" for problem in invalid):
         return respond(400, "body_malformed", "The body is not valid JSON.", request=request)
+    placed = drop_other_forms([(location_in(error.body, problem), problem) for problem in invalid[:100]])
+    messages = describe_all(body_type(request.scope["route"]), placed)
     located: list[LocatedError] = [
-        {"loc": location_in(error.body, problem), "msg": describe(problem)} for problem in invalid[:100]
+        {"loc": place, "msg": message} for (place, _), message in zip(placed, messages, strict=True)
     ]
     first = located[0]
     path = ".".join(str(step) for step in first["loc"]) or "body"

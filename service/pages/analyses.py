@@ -54,6 +54,8 @@ class ShownAnalysis:
     title: str
     question: str
     """What was analysed, in a sentence."""
+    failure: str
+    """Why its job failed; "" if it did not."""
     chart: Markup | None
     rows: list[dict[str, Any]]
     """The first rows of the result."""
@@ -65,7 +67,7 @@ class ShownAnalysis:
 def show_analyses(name: str, visitor: VisitorDep, context: ContextDep, done: str = "") -> Response:
     """Show the newest analyses of a model."""
     visitor.caller.require(Scope.ANALYSE)
-    shown = [show(found) for found in find_for_page(context, visitor.caller, name)]
+    shown = [show(found, failure) for found, failure in find_for_page(context, visitor.caller, name)]
     return HTMLResponse(render("analyses.html", visitor, name=name, shown=shown, done=DONE.get(done, "")))
 
 
@@ -90,7 +92,7 @@ def carry_out(action: str, name: str, form: Mapping[str, str], caller: Caller, w
     replace_in(name, model, read_body(model, context, "application/json", body, id), caller, write, len(body))
 
 
-def show(found: AnalysisResponse) -> ShownAnalysis:
+def show(found: AnalysisResponse, failure: str) -> ShownAnalysis:
     result = found.result or {}
     rows: list[dict[str, Any]] = next(
         (result[name] for name in ("table", "folds", "rows", "predictions") if name in result), []
@@ -98,7 +100,7 @@ def show(found: AnalysisResponse) -> ShownAnalysis:
     plain = [{name: value for name, value in row.items() if is_plain(value)} for row in rows[:MAX_ROWS]]
     title, question = TITLES[found.kind.value], describe(found.kind, found.request)
     suggested = suggest(rows[:MAX_ROWS]) if found.kind is AnalysisKind.LEAVE_ONE_OUT else {}
-    return ShownAnalysis(found, title, question, draw(found.kind.value, result), plain, suggested)
+    return ShownAnalysis(found, title, question, failure, draw(found.kind.value, result), plain, suggested)
 
 
 def is_plain(value: Any) -> bool:
@@ -135,6 +137,8 @@ def describe(kind: AnalysisKind, request: dict[str, Any]) -> str:
 
     >>> describe(AnalysisKind.PREVIEW, {"remove": {"source": "monday"}, "erasure": False})
     'What if all examples of the source monday were removed?'
+    >>> describe(AnalysisKind.PREVIEW, {"remove": {"subjects": 1}, "erasure": True})
+    'What if the examples of 1 person were erased?'
     >>> describe(AnalysisKind.TUNING, {"parameter": "regularizer.delta", "values": [1.0, 10.0], "folds": 5})
     'Which of 2 values of regularizer.delta is best, from 1 to 10, in 5 folds?'
     """
@@ -163,8 +167,10 @@ def describe_changes(request: dict[str, Any]) -> list[str]:
     if "source" in remove:
         parts.append(f"all examples of the source {remove['source']} were {verb}")
     elif "ids" in remove:
-        parts.append(f"{len(remove['ids'])} examples were {verb} by id")
+        count = len(remove["ids"])
+        parts.append(f"{count} example{'s were' if count != 1 else ' was'} {verb} by id")
     elif "subjects" in remove:
-        parts.append(f"the examples of {remove['subjects']} persons were {verb}")
+        people = "1 person" if remove["subjects"] == 1 else f"{remove['subjects']} people"
+        parts.append(f"the examples of {people} were {verb}")
     parts += [f"the {kind} changed" for kind, _ in request.get("change", [])]
     return parts or ["examples were added"]

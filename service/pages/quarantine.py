@@ -15,6 +15,9 @@ from core.tracking.formats import figure, percent, show_metric
 CLEAR_SIGMAS = 2.0
 """A difference below this many standard errors is described as chance."""
 
+ROUNDING = 1e-9
+"""A smaller relative difference is due to rounding."""
+
 REASONS = {
     "first_version": "this is the first version",
     "too_few_rows": "there were too few holdout examples from before the batch",
@@ -101,15 +104,16 @@ def describe_verdict(version: Version, gate: GateDocument) -> str:
 
 
 def describe_comparison(where: str, comparison: GateComparison) -> ComparisonLine:
-    metric, relative = comparison["metric"], comparison["relative"]
+    metric = comparison["metric"]
+    verdict = describe_difference(comparison["difference"], comparison["difference_se"], comparison["relative"])
     return ComparisonLine(
         where,
         comparison["rows"],
         comparison["version"],
         show_metric(comparison["champion"], metric),
         show_metric(comparison["candidate"], metric),
-        describe_difference(comparison["difference"], comparison["difference_se"], relative),
-        comparison["difference"] is None or (relative or 0) > 0,
+        verdict,
+        verdict.startswith("worse"),
     )
 
 
@@ -120,11 +124,13 @@ def describe_difference(difference: float | None, error: float | None, relative:
     'worse by 0.277 ± 0.021 (67.2 %)'
     >>> describe_difference(0.031, 0.01, -0.04), describe_difference(0.01, 0.02, 0.01)
     ('better by 0.031 ± 0.010 (4.0 %)', 'no clear difference (0.010 ± 0.020)')
-    >>> describe_difference(None, None, None)
-    'worse: the metric is infinite'
+    >>> describe_difference(None, None, None), describe_difference(2.8e-17, 1.8e-17, 2.6e-16)
+    ('worse: the metric is infinite', 'no difference')
     """
     if difference is None:
         return "worse: the metric is infinite"
+    if relative is not None and abs(relative) < ROUNDING:
+        return "no difference"
     size = figure(abs(difference)) if error is None else f"{figure(abs(difference))} ± {figure(error)}"
     if error is not None and abs(difference) < CLEAR_SIGMAS * error:
         return f"no clear difference ({size})"

@@ -98,7 +98,9 @@ def show_version(
         version = find_version(session, model, number)
         spec = spec_at(session, model.id, model.spec, version.position)
     headline = main_metric(version.metrics, policy_of(model).headline)
-    charts = [Markup(drawn) for drawn in of_predictions(version, spec["target"]).values()]
+    drawn = of_predictions(version, spec["target"])
+    drawn.pop("labels.svg", None)  # the page has a table of the labels, with exact figures
+    charts = [Markup(chart) for chart in drawn.values()]
     page = VersionPage(
         model,
         version,

@@ -189,7 +189,7 @@ def lists(column: pa.ChunkedArray, width: int, field: str) -> NDArray[Any]:
     if not is_number(array.type):
         raise Invalid.at((field, 0, "x"), "example_invalid", f"expected numbers, got {array.type}")
     if rows and per_row != width:
-        raise mismatch(0, field, width)
+        raise mismatch(0, field, width, per_row)
     if array.null_count:
         row = int(pc.index(array.is_null(), True).as_py()) // width
         raise Invalid.at((field, row, "x"), "example_invalid", "a number is missing")
@@ -203,5 +203,6 @@ def is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
-def mismatch(row: int, field: str, width: int) -> Exception:
-    return Invalid.at((field, row, "x"), "example_shape_mismatch", f"expected {width} numbers")
+def mismatch(row: int, field: str, width: int, given: int | None = None) -> Exception:
+    got = "" if given is None else f", got {given}"
+    return Invalid.at((field, row, "x"), "example_shape_mismatch", f"expected {width} numbers{got}")

@@ -170,9 +170,7 @@ class Targets:
         more = f" or {len(self.values) - len(named)} more" if len(self.values) > len(named) else ""
         expected = f"one of the target's values: {', '.join(named)}{more}"
         if self.kind == "binary":
-            expected = "0 or 1, true or false, or yes or no"
-        if self.kind == "binary" and self.soft:
-            expected += ", or a probability between 0 and 1"
+            expected = "0 or 1, true or false, yes or no" + (", or a probability from 0 to 1" if self.soft else "")
         return Invalid.at((field, i, "y"), "label_invalid", f"must be {expected}")
 
     def to_json(self, y: float) -> Any:

@@ -1,4 +1,4 @@
-"""The requests of a person, open or not: the way to a person's receipt."""
+"""A person's requests, open or not: the way to a person's receipt."""
 
 from fastapi import APIRouter
 

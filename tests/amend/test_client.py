@@ -10,10 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 import httpx
+import pandas as pd
 import pytest
 
 import amend
 from amend import ApiError, AsyncClient, Client, Conflict, Forbidden, Invalid, NotFound, Unavailable, UnreachableError
+from amend.errors import FrameInvalid
 from amend.requests import path
 from tests.amend.clients import Connect
 
@@ -127,6 +129,31 @@ def test_a_gateway_that_stays_in_error_is_an_error(client_of: Make) -> None:
     with pytest.raises(Unavailable) as caught:
         client.get("/v1/models")
     assert (caught.value.status, caught.value.code) == (503, "http_503")
+    assert "not from Amend" in caught.value.detail
+
+
+@pytest.mark.parametrize(
+    ("examples", "error", "says"),
+    [
+        ("rows.csv", TypeError, "Pass pathlib.Path"),
+        (pd.Series([1, 2]), FrameInvalid, "A Series is a single column. Pass a frame"),
+    ],
+    ids=["a name of a file", "a column"],
+)
+def test_examples_that_are_no_rows_are_refused_before_they_are_sent(
+    client_of: Make, examples: Any, error: type[Exception], says: str
+) -> None:
+    client, asked = client_of()
+    with pytest.raises(error, match=says):
+        client.add_examples("churn", examples)
+    assert not asked
+
+
+def test_a_version_is_a_number_or_champion(client_of: Make) -> None:
+    client, asked = client_of()
+    with pytest.raises(ValueError, match="'champoin' is neither the number of a version nor 'champion'"):
+        client.version("churn", "champoin")  # type: ignore[arg-type]
+    assert not asked
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,13 @@ TEXTS = {"kind": "table", "columns": [{"name": "a", "type": "text"}]}
     ("body", "where", "says"),
     [
         ({"target": BINARY}, ["input"], "is missing"),
-        ({"inputs": VECTOR, "input": VECTOR, "target": BINARY}, ["inputs"], "unknown field"),
+        ({"inputs": VECTOR, "input": VECTOR, "target": BINARY}, ["inputs"], "unknown field; did you mean 'input'?"),
+        ({"input": VECTOR, "target": BINARY, "policy": {"holdot": 0}}, ["policy", "holdot"], "unknown field; did you"),
+        (
+            {"input": VECTOR, "target": BINARY, "architecture": {"kind": "mlp", "widht": 3, "hidden": [3]}},
+            ["architecture", "widht"],
+            "unknown field",
+        ),
         ({"input": {"kind": "cube"}, "target": BINARY}, ["input"], "`kind` must be one of 'vector', 'image', 'table'"),
         ({"input": {"dim": 2}, "target": BINARY}, ["input"], "`kind` is missing"),
         ({"input": TEXTS, "target": BINARY}, ["input", "columns", 0], "`type` must be one of 'number', 'boolean', "),
@@ -35,7 +41,7 @@ TEXTS = {"kind": "table", "columns": [{"name": "a", "type": "text"}]}
         (
             {"name": "No", "input": VECTOR, "target": BINARY},
             ["name"],
-            "must consist of 1-63 of the characters a-z 0-9 - _",
+            "must consist of 1 to 63 of the characters a-z, 0-9, - and _",
         ),
         (
             {"input": VECTOR, "target": BINARY, "regularizer": {"kind": "l1"}},
@@ -48,22 +54,34 @@ TEXTS = {"kind": "table", "columns": [{"name": "a", "type": "text"}]}
 def test_a_bad_model_is_refused_in_plain_words(
     stack: Stack, api: httpx.Client, body: dict[str, Any], where: list[Any], says: str
 ) -> None:
-    problem = refused(api.post("/v1/models", json={"name": "any", **body}), 422, "request_invalid")
+    code = "policy_invalid" if where[0] == "policy" else "request_invalid"
+    problem = refused(api.post("/v1/models", json={"name": "any", **body}), 422, code)
     assert location(problem) == where
     assert problem["errors"][0]["msg"].startswith(says)
     assert all(word not in problem["detail"] for word in ("Input", "Field", "Value error", "valid ", "tag"))
+
+
+def test_a_number_out_of_range_is_not_said_to_need_another_type(api: httpx.Client) -> None:
+    body = {"name": "any", "input": VECTOR, "target": BINARY, "regularizer": {"kind": "l2", "delta": -1}}
+    problem = refused(api.post("/v1/models", json=body), 422, "request_invalid")
+    assert problem["errors"] == [{"loc": ["regularizer", "delta"], "msg": "must be at least 0"}]
 
 
 @pytest.mark.parametrize(
     ("example", "where", "says"),
     [
         ({"x": [1, "a"], "y": 1}, ["x", 1], "must be a number, or true or false"),
+        (
+            {"x": [1, None], "y": 1},
+            ["x", 1],
+            "must be a number, or true or false, and not missing (null or NaN)",
+        ),
         ({"x": {"a": 1}, "y": 1}, ["x"], "must be a list"),
         ({"x": [1, 2]}, [], "`y` is missing"),
         (
             {"x": [1, 2], "y": [1]},
             ["y"],
-            "must be 0 or 1, true or false, or yes or no, or a probability between 0 and 1",
+            "must be 0 or 1, true or false, yes or no, or a probability from 0 to 1",
         ),
         ({"x": [1, 2], "y": 1, "wieght": 2}, [], "unknown field `wieght`"),
         ({"x": [1, 2], "y": 1, "id": 7}, ["id"], "must be text"),
@@ -85,7 +103,8 @@ def test_a_bad_example_is_refused_in_plain_words(
         ({"expire": 365}, ["expire"], "must be text"),
         ({"promote": "never"}, ["promote"], "must be 'automatic' or 'manual'"),
         ({"holdout": 1}, ["holdout"], "must be less than 1"),
-        ({"retian": {}}, ["retian"], "unknown field"),
+        ({"retian": {}}, ["retian"], "unknown field; did you mean 'retrain'?"),
+        ({"adapt": {"evry": "1h"}}, ["adapt", "evry"], "unknown field; did you mean 'every'?"),
     ],
     ids=str,
 )

@@ -477,6 +477,19 @@ def test_suspicious_labels_are_corrected_or_removed(deployment: Deployment) -> N
     assert deployment.get(f"/v1/models/{name}")["counts"]["train"] == 199
 
 
+def test_the_page_says_why_an_analysis_failed(deployment: Deployment) -> None:
+    name = deployment.new_model(policy={"holdout": 0.0})
+    deployment.add_examples(name, *problem(50))
+    deployment.adapted(name)
+    started = deployment.post(f"/v1/models/{name}/analyses", {"kind": "influence", "by": "example"})
+    assert deployment.ended(started["job"])["state"] == "failed"
+    with httpx.Client(base_url=deployment.url, follow_redirects=True) as browser:
+        browser.post("/sign-in", data={"key": deployment.admin_key})
+        page = browser.get(f"/models/{name}/analyses").text
+    assert "The model has no holdout. Name inputs instead" in page
+    assert "in progress" not in page
+
+
 def test_client_and_command_line_return_frames_and_charts(
     deployment: Deployment, analysed: tuple[str, Numbers, Numbers]
 ) -> None:

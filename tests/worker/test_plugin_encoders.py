@@ -17,6 +17,7 @@ from tokenizers.pre_tokenizers import Whitespace
 
 from core.database import Database
 from core.encoders import plugins
+from core.errors import Unavailable
 from core.keys import api_keys
 from core.settings import Settings
 from core.tables.jobs import JobKind
@@ -61,6 +62,17 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SENTENCE_MODEL", str(folder))
     plugins.load_plugin.cache_clear()
     return folder
+
+
+def test_an_encoder_that_cannot_be_loaded_is_named_with_the_cause(
+    installed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SENTENCE_MODEL")
+    with pytest.raises(Unavailable, match=r"'sentence' of amend-sentence-encoder==1.0.*SENTENCE_MODEL") as failed:
+        plugins.load_plugin("sentence")
+    assert failed.value.code == "encoder_failed"
+    monkeypatch.setenv("SENTENCE_MODEL", str(installed))
+    assert plugins.load_plugin("sentence").features == DIM
 
 
 def test_a_sentence_encoder_from_a_package_trains_a_model_and_is_recognised_when_it_changes(

@@ -14,14 +14,14 @@ MAX_FIELDS = 1000
 
 
 def require_officer(visitor: VisitorDep) -> Visitor:
-    """The visitor, if the key may handle requests of people."""
+    """The visitor, if the key may handle data subject requests."""
     visitor.caller.require(Scope.ERASE)
     require_unrestricted(visitor.caller)
     return visitor
 
 
 def require_approver(visitor: VisitorDep) -> Visitor:
-    """The visitor, if the key may at least read and decide requests of people."""
+    """The visitor, if the key may at least read and decide data subject requests."""
     visitor.caller.require(Scope.ERASE, Scope.APPROVE)
     require_unrestricted(visitor.caller)
     return visitor

@@ -96,7 +96,10 @@ def test_create_infers_input_and_target_from_a_file_and_prints_them(
     [
         (["--from", "nowhere.parquet", "--target", "left"], "Cannot read nowhere.parquet"),
         (["--from", "data.xls", "--target", "left"], "Cannot infer the format of data.xls"),
-        (["--from", "data.csv"], "name the target column with --target"),
+        (["--from", "data.csv"], "Name the target column of the file with --target"),
+        (["--from", "data.csv", "--target", "left", "--input", "text"], "Omit --input"),
+        ([], "Give --from FILE and --target COLUMN, or --input and --target"),
+        (["--input", "1,2", "--target", "binary"], "--input is neither JSON nor the name of a file"),
         (["--target", "binary", "--subject", "who"], "--id, --subject, --weight and --target-kind require --from"),
     ],
 )

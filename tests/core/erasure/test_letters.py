@@ -59,3 +59,10 @@ def test_a_lifted_restriction_is_no_longer_confirmed() -> None:
     assert list_letters(request(ErasureState.LIFTED)) == [LetterKind.LIFTING]
     with pytest.raises(NotFound):
         write(LetterKind.RESTRICTION, ErasureState.LIFTED, FOUND)
+
+
+def test_a_completion_says_in_a_sentence_what_is_kept() -> None:
+    receipt = {"number": 7, "statement": "Done.", "recognised_until": "2027-03-09T08:00:00.123456Z"}
+    known = Circumstances(parts=FOUND, acknowledgement=None, receipt=receipt)
+    letter = write_letter(LetterKind.COMPLETION, request(ErasureState.COMPLETED), known)
+    assert letter.paragraphs[3].startswith("Until 9 March 2027, we keep a keyed hash of each identifier")

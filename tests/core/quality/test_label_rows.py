@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, average_precision_score, f1_score, log_loss, roc_auc_score
 
-from core.quality.evaluation_windows import Scores, merge
+from core.quality.evaluation import describe_labels
+from core.quality.evaluation_windows import Scores, describe, merge
 from core.quality.label_rows import restrict, score_labels, shared_labels
 from core.quality.scored_rows import Metric, MetricOptions, ScoredRows
 from core.quality.standard_errors import compare, estimate, value_of
@@ -54,6 +55,25 @@ def test_standard_errors_match_the_spread_over_samples(metric: Metric) -> None:
     assert 0.75 * spread <= told <= 2.0 * spread  # the sum over labels may be overstated, never understated by much
     clustered = estimate(drawn[0], metric, np.arange(150)).se
     assert 0.7 * spread <= clustered <= 1.4 * spread
+
+
+@pytest.mark.parametrize("metric", ["average_precision", "f1"])
+def test_reported_standard_errors_match_the_spread_over_samples(metric: Metric) -> None:
+    drawn = [rows_of(seed, 150)[0] for seed in range(200)]
+    spread = np.std([value_of(rows, metric) for rows in drawn])
+    for clusters in (None, np.arange(150)):
+        told = np.mean([describe(rows, clusters)[f"{metric}_se"] for rows in drawn[:20]])
+        assert 0.75 * spread <= told <= 2.0 * spread
+
+
+def test_standard_errors_of_single_labels_are_clustered_by_subject() -> None:
+    rows, _, _ = rows_of(0, 100)
+    twice = rows.take(np.repeat(np.arange(100), 2))  # two equal rows per subject tell no more than one
+    for metric in ("average_precision", "log_loss", "f1", "auc"):
+        alone = describe_labels(rows, None)[f"green/{metric}_se"]
+        assert describe_labels(twice, np.repeat(np.arange(100), 2))[f"green/{metric}_se"] == pytest.approx(
+            alone, rel=0.1
+        )
 
 
 def test_versions_with_other_labels_are_compared_by_the_shared_ones() -> None:
