@@ -68,6 +68,13 @@ class RequestHistory:
         return self.last.get(RecordKind.FILED) or self.last.get(RecordKind.RESTRICTED)
 
     @property
+    def undone_as(self) -> ErasureState | None:
+        """The state in which the request ended without an erasure; None if it did not."""
+        if RecordKind.COMPLETED in self:
+            return None
+        return next((state for kind, state in UNDOINGS.items() if kind in self), None)
+
+    @property
     def is_approved(self) -> bool:
         """Whether the request was approved, and not held again since."""
         return self.decision is RecordKind.APPROVED
@@ -82,6 +89,18 @@ class ReplayedRequests:
     """Ids of the erasures that are carried out again."""
     restored: list[str] = field(default_factory=list)
     """Ids of the requests that were restored, or decided about again."""
+
+
+def undo_requests(session: Session, store: Store) -> list[str]:
+    """Restore the ends of requests that were open at the time of the backup, and that were refused, withdrawn or lifted
+    since; returns their ids. Their examples return, and may have been removed or corrected afterwards."""
+    undone = []
+    for id, history in by_request(restored_leaves.find_missing(session, store)).items():
+        erasure = session.get(Erasure, id)
+        if erasure is not None and erasure.state in UNENDED and (state := history.undone_as) is not None:
+            undo_again(session, erasure, id, history, state)
+            undone.append(id)
+    return undone
 
 
 def replay_requests(
@@ -107,7 +126,7 @@ def replay_requests(
             ended[id] = complete_again(session, erasure, id, receipt, history)
         elif history.begun is None and erasure is None:
             continue  # its record has expired
-        elif ended_as := next((state for kind, state in UNDOINGS.items() if kind in history), None):
+        elif (ended_as := history.undone_as) is not None:
             undo_again(session, erasure, id, history, ended_as)
         else:
             reopen(session, erasure, id, history, details.get(id) or {}, people)

@@ -12,7 +12,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from core.clock import now
-from core.erasure.request_replay import replay_requests
+from core.erasure.request_replay import replay_requests, undo_requests
 from core.jobs import queue
 from core.ledger.journal import without_notes
 from core.lifecycle.model_deletion import delete_model
@@ -52,13 +52,15 @@ def replay(session: Session, store: Store, secret: bytes, by: str, request_id: s
     record_restore(session)
     unknown, strays = journal_files.find_unknown(session, store)
     done = Replayed(strays=sorted([*strays, *files.find_strays(session, store)]))
+    heads = {row.id: row.head for row in session.execute(select(Model.id, Model.head))}
+    undone = undo_requests(session, store)
     with without_notes(session):
         missing = import_entries(session, unknown)
-        replay_changes(session, missing, request_id, done)
+        replay_changes(session, missing, request_id, heads, done)
     requests = {entry["erasure"]: entry.get("request") for entry in missing if entry.get("erasure")}
     restore_suppressions(session, missing)
     found = replay_requests(session, store, secret, {id: value for id, value in requests.items() if value}, by)
-    done.receipts, done.erasures, done.requests = found.receipts, found.repeated, found.restored
+    done.receipts, done.erasures, done.requests = found.receipts, found.repeated, [*undone, *found.restored]
     return done
 
 
@@ -80,8 +82,14 @@ def import_entries(session: Session, unknown: dict[str, list[dict[str, Any]]]) -
     return sorted(missing.values(), key=lambda entry: (entry["at"], entry["id"]))
 
 
-def replay_changes(session: Session, missing: list[dict[str, Any]], request_id: str | None, done: Replayed) -> None:
-    """Repeat removals, corrections and deletions of models, in order of time."""
+def replay_changes(
+    session: Session,
+    missing: list[dict[str, Any]],
+    request_id: str | None,
+    heads: dict[int, int],
+    done: Replayed,
+) -> None:
+    """Repeat removals, corrections and deletions of models, in order of time. `heads` are those before the replay."""
     by_model: dict[int, list[dict[str, Any]]] = {}
     for entry in missing:
         if entry.get("model") is not None:
@@ -95,7 +103,7 @@ def replay_changes(session: Session, missing: list[dict[str, Any]], request_id: 
             done.models.append(model.name)
             delete_model(session, model)
             continue
-        changes = ChangeReplay(session, model, entries)
+        changes = ChangeReplay(session, model, entries, heads[model_id])
         for entry in entries:
             changes.repeat(entry)
         done.removals += changes.removed

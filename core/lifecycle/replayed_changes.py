@@ -28,12 +28,12 @@ from core.tables.models import Model
 class ChangeReplay:
     """Repeats entries of the journal, in the locked ledger of a model.
 
-    Examples that arrived after the restore, and only those, are newer than an entry: they are left alone, even if they
-    have an id that was removed before.
+    `head` is the last position before the replay. Examples that arrived after the restore, and only those, are newer
+    than an entry: they are left alone, even if they have an id that was removed before.
     """
 
-    def __init__(self, session: Session, model: Model, entries: Sequence[dict[str, Any]]) -> None:
-        self.session, self.model, self.head = session, model, model.head
+    def __init__(self, session: Session, model: Model, entries: Sequence[dict[str, Any]], head: int) -> None:
+        self.session, self.model, self.head = session, model, head
         self.secret = session.info["settings"].secret
         self.removed = self.corrected = self.outdated = 0
         wanted = {hashed for entry in entries for hashed in entry["content"].get("id", ())}

@@ -138,6 +138,25 @@ def test_an_erasure_deletes_what_a_killed_process_wrote_of_a_file(laboratory: La
     assert result.outcomes["receipts"] == len(PEOPLE)
 
 
+@pytest.mark.parametrize("kind", ["correct", "remove"])
+def test_a_restore_repeats_changes_of_examples_that_a_refused_request_had_restricted(
+    laboratory: Laboratory, kind: str
+) -> None:
+    """At the time of the backup the request is in progress, and its examples are out of force."""
+    actions = [
+        *RESTORED[:2],
+        Action(7.8, "api-2", "erase", 0, MODELS[0]),
+        Action(8.9, "operator", "backup"),
+        Action(13.0, "api-1", "refuse", 0, MODELS[0]),
+        *(Action(34.0 + i, "api-2", kind, i, MODELS[0], size=1) for i in range(8)),
+        Action(70.0, "operator", "restore"),
+    ]
+    result = laboratory.run(1396, actions)
+    assert result.violation is None, describe(result, trace=True)
+    assert (result.outcomes["refuse: acknowledged"], result.outcomes["replay: acknowledged"] > 0) == (1, True)
+    assert result.outcomes[f"{kind}: acknowledged"] > 3
+
+
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_first_version_can_be_rejected_because_of_one_that_was_promoted_meanwhile(
     laboratory: Laboratory, seed: int
