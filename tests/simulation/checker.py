@@ -58,6 +58,8 @@ class Checker:
         self.unrecorded = False
         """Whether a restore found changes that were not in the store yet, so that nobody can repeat them."""
         self.due: dict[str, tuple[str, bool]] = {}
+        self.extended_to: dict[str, str] = {}
+        """The due dates of requests that were extended: a restore undoes an extension, and a replay repeats it."""
         self.reset()
 
     def reset(self) -> None:
@@ -258,8 +260,11 @@ class Checker:
         columns = "id, due_at, extension, subject, created_at"
         for row in self.state.rows(f"SELECT {columns} FROM erasures JOIN erasure_subjects ON id = erasure_id"):
             due, extended = self.due.get(row["id"], (row["due_at"], False))
-            if row["due_at"] > due and (extended or row["extension"] is None):
+            moved = row["due_at"] > due and row["due_at"] != self.extended_to.get(row["id"])
+            if moved and (extended or row["extension"] is None):
                 raise Violation("deadline moved", f"{row['id']}: from {due} to {row['due_at']}.")
+            if row["extension"] is not None:
+                self.extended_to[row["id"]] = row["due_at"]
             self.due[row["id"]] = row["due_at"], row["extension"] is not None
             if row["subject"] is not None:
                 self.subjects[row["id"]] = row["subject"], row["created_at"]
