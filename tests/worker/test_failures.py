@@ -124,13 +124,13 @@ def test_a_model_whose_examples_are_all_removed_is_withdrawn_and_can_be_trained_
 
 @pytest.mark.parametrize("deployment", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("scale", [1e10, 3e37])
-def test_extreme_inputs_end_in_a_version_or_in_words(deployment: Deployment, scale: float) -> None:
+def test_a_model_recovers_from_extreme_inputs(deployment: Deployment, scale: float) -> None:
     name, (x, y) = deployment.new_model(), problem(210)
     deployment.add_examples(name, x[:200], y[:200], split="train")
     deployment.adapted(name)
     store(deployment, name, x[200:] * np.float32(scale / 4), y[200:], 200, "train")
     job = deployment.adapted(name)
-    assert job["state"] == "succeeded" or job["error"]["code"] == "solver_failed", job
+    assert (job["state"], job["error"]) == ("succeeded", None)
     deployment.remove(name, range(200, 210))
     deployment.settled(name)
     version = deployment.champion(name)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from bench.paper.objective.build import Start, build_objective
+from bench.paper.objective.build import MethodProblem, Start, build_objective
 from bench.paper.objective.methods import Method
 from core.kprior import (
     ChangeInput,
@@ -85,7 +85,7 @@ def teach(state: State, memory: Examples, tasks: Sequence[Task], method: Method)
 
 
 def next_state(
-    state: State, problem: Problem, w: Tensor, method: Method, policy: MemoryPolicy, seed: int, cost: Cost
+    state: State, problem: MethodProblem, w: Tensor, method: Method, policy: MemoryPolicy, seed: int, cost: Cost
 ) -> tuple[State, Examples]:
     """The state of the new version, from the memory and the added examples alone."""
     predictor, objective = problem.predictor, problem.objective
@@ -132,7 +132,7 @@ def next_gradient(state: State, problem: Problem, w: Tensor, gradient: Tensor, m
     return gradient - (method.tau - 1) * pull
 
 
-def carry_curvature(problem: Problem, w: Tensor, empty: Curvature) -> Curvature:
+def carry_curvature(problem: MethodProblem, w: Tensor, empty: Curvature) -> Curvature:
     """G of the new state without a Hessian: the curvature outside memory, plus that of the rows at hand."""
     objective, predictor = problem.objective, problem.predictor
     curvature, weight = empty, problem.importance

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from bench.paper.objective.methods import Method, Weighting
 from bench.paper.objective.terms import InputMixer, MixedTerm, RemovedTerm, TemperedTerm, input_root
+from core.kprior.curvature import Curvature
 from core.kprior.data.examples import Data, Examples, keys_of
 from core.kprior.model.predictor import Predictor
 from core.kprior.objective.kprior_objective import Problem, retained_memory, weights_of
@@ -30,6 +31,16 @@ from core.kprior.passes.loss import Loss
 from core.kprior.state import State, count_after
 
 
+@dataclass
+class MethodProblem(Problem):
+    """The problem of a method whose next state is built from the memory and the added examples alone."""
+
+    memory_weight: Tensor
+    """v: the number of rows that each row of the memory counts as in the objective."""
+    past_curvature: Curvature | None
+    """G without the removed examples; None if the architecture changes."""
+
+
 def build_objective(
     state: State,
     memory: Examples,
@@ -39,7 +50,7 @@ def build_objective(
     start: Start | None = None,
     taught: Tensor | None = None,
     inputs: Data = (),
-) -> Problem:
+) -> MethodProblem:
     """Build K of a method for the given tasks.
 
     Parameters
@@ -100,9 +111,9 @@ def build_objective(
     if leftover is not None:
         objective.curvature, objective.centre, offset = leftover
         objective.linear = objective.linear + offset
-    curvature = past.curvature if same else None
-    w = start.weights(state, new, shared)
-    return Problem(objective, new, regularizer, w, task_set, kept, importance, v, count, curvature, past.surrogate)
+    w, curvature = start.weights(state, new, shared), past.curvature if same else None
+    parts = (objective, new, regularizer, w, task_set, kept, importance, count, past.surrogate)
+    return MethodProblem(*parts, memory_weight=v, past_curvature=curvature)
 
 
 @dataclass(frozen=True)

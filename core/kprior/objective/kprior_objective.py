@@ -18,7 +18,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from core.kprior.curvature import Curvature
 from core.kprior.curvature.surrogate import Surrogate
 from core.kprior.data.examples import Examples, keys_of
 from core.kprior.model.predictor import Predictor
@@ -45,11 +44,7 @@ class Problem:
     """The retained rows of the memory."""
     importance: Tensor
     """The number of examples that each of them represents."""
-    memory_weight: Tensor
-    """v: the number of rows that each of them counts as in the objective."""
     count: int
-    past_curvature: Curvature | None
-    """G without the removed examples; None if the architecture changes."""
     surrogate: Surrogate | None
 
 
@@ -89,8 +84,7 @@ def build_objective(state: State, memory: Examples, tasks: Sequence[Task], seed:
     if leftover is not None:
         objective.curvature, objective.centre, offset = leftover
         objective.linear = objective.linear + offset
-    curvature = past.curvature if new is old else None
-    return Problem(objective, new, regularizer, start, task_set, kept, importance, v, count, curvature, past.surrogate)
+    return Problem(objective, new, regularizer, start, task_set, kept, importance, count, past.surrogate)
 
 
 def retained_memory(state: State, memory: Examples, past: RetainedPast) -> tuple[Examples, Tensor, Tensor]:
