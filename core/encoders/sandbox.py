@@ -5,6 +5,7 @@ A model that crashes, hangs or needs too much memory ends its child process and 
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import select
@@ -17,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypedDict, cast
+from typing import IO, Any, TypedDict, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,8 @@ from numpy.typing import NDArray
 from core.tables.documents import TensorDocument
 
 MAX_THREADS = 4
+PIPE_BYTES = 2**20
+"""What Linux permits by default. Features of 256 rows do not fit into the usual 64 KiB."""
 ROOT = Path(__file__).parents[2]
 CHILD = "import sys; sys.path.append(sys.argv[1]); from core.encoders.onnx_child import main; main()"
 """The code that the child runs. It finds our modules in `ROOT`; `-I` ignores all other additions to the path."""
@@ -48,6 +51,13 @@ class ChildFailed(Exception):
 
 class SandboxClosed(Exception):
     """The sandbox was closed, because another encoder needed its place."""
+
+
+def enlarge(*pipes: IO[bytes] | None) -> None:
+    """Let inputs and features of usual sizes fit into pipes, so that the processes wait for each other less often."""
+    for pipe in pipes:
+        with suppress(AttributeError, OSError):  # on Linux only, and within the system's limits
+            fcntl.fcntl(cast(IO[bytes], pipe), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
 
 class Sandbox:
@@ -124,6 +134,7 @@ class Sandbox:
                     env={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
                     cwd=folder,
                 )
+                enlarge(self._child.stdin, self._child.stdout)
             threads = min(MAX_THREADS, os.cpu_count() or 1)
             return self._ask({"op": "load", "count": count, "threads": threads, "size": len(content)}, content)
         except BaseException:  # a child without a model is of no use
