@@ -452,6 +452,31 @@ def test_scheduled_tuning_acts_only_as_far_as_the_policy_allows(deployment: Depl
         assert len(deployment.get(f"/v1/models/{name}/analyses?kind=tuning")["items"]) == 1  # nothing has changed since
 
 
+@pytest.mark.parametrize("people", [120, 3], ids=["many", "few"])
+def test_scheduled_tuning_keeps_the_examples_of_a_person_in_one_fold(deployment: Deployment, people: int) -> None:
+    name = deployment.new_model(policy={"holdout": 0.0, "tune": {"every": "1h", "apply": False}})
+    x, y = problem(360, seed=14)
+    for i in range(people):
+        some = slice(i, None, people)
+        deployment.add_examples(name, x[some], y[some], first=1000 * i, subject=f"{name}-{i}")
+    deployment.adapted(name)
+    deployment.settled(name)
+    deployment.let_pass(name, timedelta(hours=1))
+    listed: list[dict[str, Any]] = []
+
+    def tuned() -> bool:
+        listed[:] = deployment.get(f"/v1/models/{name}/analyses?kind=tuning")["items"]
+        return bool(listed) and listed[0]["position"] is not None
+
+    deployment.wait_until(tuned)
+    table = deployment.get(f"/v1/models/{name}/analyses/{listed[0]['id']}")["result"]["table"]
+    by = "subject" if people > 10 else "example"  # too few people for ten folds
+    asked = analyse(deployment, name, kind="tuning", values=[entry["value"] for entry in table], folds=10, by=by)
+    assert [entry["loss"] for entry in table] == pytest.approx(
+        [entry["loss"] for entry in asked["result"]["table"]], rel=1e-6
+    )
+
+
 def test_suspicious_labels_are_corrected_or_removed(deployment: Deployment) -> None:
     name = deployment.new_model(policy={"holdout": 0.0})
     x, y = problem(200, seed=13)
