@@ -21,6 +21,7 @@ from core.kprior.analyses.cross_validation import FoldOf, fold_by_key
 from core.kprior.data.label_sets import to_matrix
 from core.kprior.model.spec import Spec
 from core.ledger import bulk
+from core.ledger.queries import batched
 from core.quality.scored_rows import LOWER_IS_BETTER, Metric, ScoredRows
 from core.quality.standard_errors import value_of
 
@@ -152,8 +153,10 @@ def fold_by_subject(model: AnalysedModel, folds: int) -> FoldOf:
 
     def fold_of(key: Tensor) -> Tensor:
         found = drawn(key)
+        subjects: dict[int, bytes] = {}
         with model.database.read() as session:
-            subjects = bulk.subjects_at(session, model.model_id, key.tolist())
+            for some in batched(key.tolist()):
+                subjects.update(bulk.subjects_at(session, model.model_id, some))
         for i, position in enumerate(key.tolist()):
             if position in subjects:
                 found[i] = int.from_bytes(subjects[position][-8:], "big") % folds

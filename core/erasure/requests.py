@@ -6,11 +6,13 @@ from dataclasses import replace
 from sqlalchemy.orm import Session
 
 from core import ledger
+from core.analyses.records import delete_analyses
 from core.database import Database
 from core.erasure import receipt_content, state_changes
 from core.erasure.filing import file_all, file_restriction
 from core.erasure.identifiers import subjects_by_erasure, subjects_of
 from core.erasure.queries import select_waiting_with_examples
+from core.erasure.receipt_content import Deleted
 from core.erasure.request_details import RequestDetails
 from core.erasure.subject_examples import count_examples, model_ids_of, positions_of, subjects_in_force
 from core.jobs import queue
@@ -92,9 +94,10 @@ def resolve(session: Session, erasure: Erasure) -> None:
 def restrict(session: Session, erasure: Erasure, model: Model, subjects: Sequence[bytes]) -> bool:
     """Take the person's examples in a model out of force, and record their positions; returns whether there were any
     in force."""
-    in_force = positions_of(session, subjects, model.id, in_force=True)
+    in_force, analyses = positions_of(session, subjects, model.id, in_force=True), 0
     if in_force:
         ledger.remove(session, model, Example.subject, [""] * len(subjects), subjects)
+        analyses = delete_analyses(session, model.id, before=model.head)  # their results may name the examples
     hidden = unlabelled_examples.restrict(session, model.id, subjects)
     positions = positions_of(session, subjects, model.id)
     earlier = session.get(Part, (erasure.id, model.id))
@@ -110,16 +113,21 @@ def restrict(session: Session, erasure: Erasure, model: Model, subjects: Sequenc
         part.first_position = part.positions[0] if part.positions else NEVER
         part.removal_position = model.head if part.positions else 0
         part.newest_version = newest_number(session, model.id) if new else part.newest_version
-        note_use(session, model, part)
+        note_use(session, model, part, analyses)
         state_changes.receive_part(part, state_changes.initial_state(erasure))
     return bool(in_force)
 
 
-def note_use(session: Session, model: Model, part: Part) -> None:
-    """Record whether the version in use was trained on the person's examples when they were taken out of force."""
+def note_use(session: Session, model: Model, part: Part, analyses: int) -> None:
+    """Record whether the version in use was trained on the person's examples when they were taken out of force, and
+    the number of analyses that were deleted then."""
     champion, noted = champion_of(session, model), receipt_content.read(part)
     trained = champion is not None and has_examples_at(part, champion.position, champion.removals_position)
-    receipt_content.write(part, replace(noted, was_in_use=bool(noted.was_in_use or trained)))
+    noted = replace(noted, was_in_use=bool(noted.was_in_use or trained))
+    if analyses:
+        deleted = noted.deleted or Deleted()
+        noted = replace(noted, deleted=replace(deleted, analyses=(deleted.analyses or 0) + analyses))
+    receipt_content.write(part, noted)
 
 
 def include_new_examples(session: Session, erasures: Sequence[Erasure]) -> set[str]:

@@ -196,8 +196,9 @@ def require_no_receipt(session: Session, erasure: Erasure, decided: str) -> None
 
 
 def has_begun(part: Part) -> bool:
-    """Whether any data of the person was, or may have been, deleted."""
-    return part.state in (PURGING, COMPLETED) or receipt_content.read(part).deleted is not None
+    """Whether any data of the person was, or may have been, deleted; analyses can be repeated."""
+    deleted = receipt_content.read(part).deleted
+    return part.state in (PURGING, COMPLETED) or (deleted is not None and deleted.examples is not None)
 
 
 def extend(session: Session, erasure: Erasure, reason: str, by: str) -> None:

@@ -38,7 +38,9 @@ def enqueue_due(database: Database) -> list[str]:
             if model is None or due_at is None:
                 continue
             values = default_deltas(spec_at(session, model.id, model.spec, model.head))
-            request = {"parameter": "regularizer.delta", "values": values, "folds": FOLDS, "by": "example"}
+            # examples of a person in several folds would make weak penalties look too good
+            by = policy_of(model).holdout_draw.by
+            request = {"parameter": "regularizer.delta", "values": values, "folds": FOLDS, "by": by}
             job = queue.enqueue_analysis(session, model, None, None, due_at)
             request[records.SCHEDULED] = True
             records.create(session, model, AnalysisKind.TUNING, request, None, job.id)

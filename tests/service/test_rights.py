@@ -60,6 +60,27 @@ def test_a_restriction_keeps_the_examples_out_of_training_until_it_is_lifted(sta
     assert api.get("/v1/receipts/verify").json()["flaws"] == []
 
 
+@pytest.mark.parametrize("how", ["restriction", "held erasure"])
+def test_analyses_that_may_name_the_person_end_with_the_use_of_the_examples(
+    stack: Stack, api: httpx.Client, how: str
+) -> None:
+    person, name = somebody(), stack.model()
+    add(api, name, [*rows(12), {"id": "p0", "subject": person, "x": [0.3, 0.4], "y": 1, "split": "holdout"}])
+    stack.train(name)
+    path = f"/v1/models/{name}/analyses"
+    added = [{"id": "new", "x": [0.1, 0.2], "y": 0, "split": "holdout"}]  # needs no job
+    analysis = api.post(path, json={"kind": "preview", "add": added}).raise_for_status().json()
+    assert "p0" in [row["id"] for row in analysis["result"]["predictions"]]
+    if how == "restriction":
+        restrict(api, person)
+    else:
+        request = ask(api, person, hold=True)
+    refused(api.get(f"{path}/{analysis['id']}"), 404, "analysis_not_found")
+    if how == "held erasure":  # nothing of the person was deleted
+        assert act(api, request["id"], "refuse", reason="no").status_code == 200
+        assert "p0" in ids(api, name)
+
+
 def test_a_refused_erasure_leaves_a_restriction_in_effect(stack: Stack, api: httpx.Client) -> None:
     person = somebody()
     name = model_with_person(stack, api, person)

@@ -452,6 +452,51 @@ def test_scheduled_tuning_acts_only_as_far_as_the_policy_allows(deployment: Depl
         assert len(deployment.get(f"/v1/models/{name}/analyses?kind=tuning")["items"]) == 1  # nothing has changed since
 
 
+@pytest.mark.parametrize("people", [120, 3], ids=["many", "few"])
+def test_scheduled_tuning_keeps_the_examples_of_a_person_in_one_fold(deployment: Deployment, people: int) -> None:
+    name = deployment.new_model(policy={"holdout": 0.0, "tune": {"every": "1h", "apply": False}})
+    x, y = problem(360, seed=14)
+    for i in range(people):
+        some = slice(i, None, people)
+        deployment.add_examples(name, x[some], y[some], first=1000 * i, subject=f"{name}-{i}")
+    deployment.adapted(name)
+    deployment.settled(name)
+    deployment.let_pass(name, timedelta(hours=1))
+    listed: list[dict[str, Any]] = []
+
+    def tuned() -> bool:
+        listed[:] = deployment.get(f"/v1/models/{name}/analyses?kind=tuning")["items"]
+        return bool(listed) and listed[0]["position"] is not None
+
+    deployment.wait_until(tuned)
+    table = deployment.get(f"/v1/models/{name}/analyses/{listed[0]['id']}")["result"]["table"]
+    by, other = "subject", "example"
+    if people < 10:  # too few for ten folds
+        by, other = other, by
+    values = [entry["value"] for entry in table]
+    asked = analyse(deployment, name, kind="tuning", values=values, folds=10, by=by)["result"]["table"]
+    losses = [entry["loss"] for entry in table]
+    assert losses == pytest.approx([entry["loss"] for entry in asked], rel=1e-6)
+    if people > 10:
+        apart = analyse(deployment, name, kind="tuning", values=values, folds=10, by=other)["result"]["table"]
+        assert losses != pytest.approx([entry["loss"] for entry in apart], rel=1e-6)
+
+
+def test_cross_validation_by_subject_predicts_people_that_the_model_does_not_know(deployment: Deployment) -> None:
+    """Each person has the same input and label again and again: without the person, nobody can tell the label."""
+    people = 40  # all of them are in the same fold once in 10^11 runs
+    given = {"input": {"kind": "vector", "dim": people}, "regularizer": {"kind": "l2", "delta": 1e-3}}
+    name = deployment.new_model(policy={"holdout": 0.0}, **given)
+    for i, one in enumerate(np.eye(people, dtype=np.float32)):
+        examples = np.repeat(one[None], 20, 0), np.full(20, i % 2)
+        deployment.add_examples(name, *examples, first=100 * i, subject=f"{name}-{i}")
+    deployment.adapted(name)
+    known = analyse(deployment, name, kind="cross_validation", folds=2, by="example")["result"]["metrics"]
+    new = analyse(deployment, name, kind="cross_validation", folds=2, by="subject")["result"]["metrics"]
+    assert known["accuracy"] == 1
+    assert new["accuracy"] <= 0.5
+
+
 def test_suspicious_labels_are_corrected_or_removed(deployment: Deployment) -> None:
     name = deployment.new_model(policy={"holdout": 0.0})
     x, y = problem(200, seed=13)

@@ -109,7 +109,7 @@ def compute(
         case AnalysisKind.CROSS_VALIDATION:
             return report_cross_validation(model, request)
         case AnalysisKind.TUNING:
-            result, passes = report_tuning(model, request)
+            result, passes = tune(model, request)
             return judge_suggestion(snapshot, model, request, result, passes)
         case AnalysisKind.INFLUENCE:
             return report_influence(model, request, decode_inputs(request))
@@ -117,6 +117,16 @@ def compute(
             where = (snapshot.context.database, snapshot.model_id, snapshot.spec, snapshot.at)
             x, ids = requests.pending_pool(*where, snapshot.context.encoders.find(snapshot.spec))
             return report_labelling(model, x, ids, request["top"])
+
+
+def tune(model: AnalysedModel, request: dict[str, Any]) -> Result:
+    """The result of a tuning. A scheduled one splits single examples if there are too few people for its folds."""
+    try:
+        return report_tuning(model, request)
+    except Conflict:
+        if not request.get(records.SCHEDULED) or request["by"] == "example":
+            raise
+        return report_tuning(model, {**request, "by": "example"})
 
 
 def judge_suggestion(

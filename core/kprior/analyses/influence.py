@@ -107,12 +107,16 @@ def influence(
 
 
 def loss_gradient(state: State, data: Data) -> Tensor:
-    """(1, P) the gradient of the mean loss of some rows, by a head's weights."""
+    """(1, P) the gradient of the mean loss of some rows, by a head's weights.
+
+    As in metrics, rows count by their own weights, without those of classes.
+    """
     head = head_of(state)
     total, weight = torch.zeros(head.outputs, head.size // head.outputs, dtype=head.w.dtype), 0.0
     for rows in HeadData(head, data):
-        total += rows.weigh(head.family.residual(rows.y, head.predict(rows.phi))).T @ rows.phi
-        weight += float(len(rows) if rows.weight is None else rows.weight.sum())
+        residual = head.family.residual(rows.y, head.predict(rows.phi))
+        total += (residual * rows.sample_weight.to(residual)[:, None]).T @ rows.phi
+        weight += float(rows.sample_weight.sum())
     return total.view(1, -1) / max(weight, 1e-300)
 
 

@@ -218,6 +218,18 @@ def test_influence_ranks_the_examples_that_move_a_prediction() -> None:
     assert order > 0.99  # so that the exact effects of the first are the largest
 
 
+def test_influence_ranks_by_the_loss_that_metrics_report() -> None:
+    """The weights of classes count in training alone."""
+    x, y = tabular()
+    rows, holdout = examples(x[:300], y[:300]), examples(x[300:], y[300:])
+    spec = spec_of(30, {"kind": "binary"}, 20.0, class_weight={"1": 50.0})
+    state = train(spec, [rows]).state
+    found = influence(state, [rows], lambda key: key // 3, 100, loss_gradient(state, [holdout]), top=100)
+    phi = state.predictor.features(holdout.x)
+    loss = [float(state.predictor.family.loss(holdout.y, phi @ w[:, None]).mean()) for w in (state.w, *found.w)]
+    assert spearmanr(found.first_order, np.array(loss[1:]) - loss[0])[0] > 0.98
+
+
 def test_chosen_batch_has_the_largest_determinant() -> None:
     x, _ = tabular()
     base, pool = fitted(), torch.from_numpy(x[:200])
