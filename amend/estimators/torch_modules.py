@@ -10,7 +10,7 @@ from typing import Any
 
 from amend.errors import EstimatorUnsupported
 from amend.estimators.fitted_rows import Inputs
-from amend.estimators.pipeline_columns import is_a, require
+from amend.estimators.pipeline_columns import is_a, name_of, require
 
 Spec = dict[str, Any]
 ACTIVATIONS = {"ReLU": "relu", "SiLU": "silu", "Tanh": "tanh", "Sigmoid": "sigmoid"}
@@ -88,8 +88,7 @@ def require_fit(module: Any, inputs: Inputs) -> None:
 
 def describe_layer(name: str, part: Any) -> Spec:
     """One layer as data."""
-    kind = type(part).__name__
-    what = f"Cannot import layer {name}, a {kind}"
+    what = f"Cannot import layer {name}, {name_of(part, 'a')}"
     if is_a(part, "Linear"):
         return {"kind": "linear", "outputs": part.out_features, "bias": part.bias is not None}
     if is_a(part, "Conv2d"):
