@@ -87,6 +87,8 @@ def to_input_table(inputs: Any, model: str, described: Mapping[str, Any]) -> Any
     import pyarrow as pa
 
     if not is_frame(inputs):
+        if described["kind"] == "text":
+            return pa.table({"text": pa.array(check_rows(inputs), pa.string())})
         batches = list(example_batches.from_columns({"x": check_rows(inputs)}))
         return pa.Table.from_batches(batches) if batches else pa.table({"x": []})
     table = to_table(inputs)

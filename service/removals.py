@@ -15,9 +15,9 @@ from core.audit.entries import About
 from core.errors import Invalid
 from core.jobs import queue
 from core.ledger import queries
-from core.ledger.batch import subject_hash
 from core.ledger.removal_selections import remove_named, remove_source, remove_span
 from core.ledger.removals import Removed
+from core.ledger.subject_hashes import subject_hash
 from core.models import catalog
 from core.models.field_types import PLAIN, Strict
 from core.tables.audit import Action

@@ -12,13 +12,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from core.audit.entries import About
-from core.erasure import listings, queries
+from core.erasure import listings, subject_examples
 from core.erasure.identifiers import token_of
 from core.erasure.spellings import find_similar
 from core.errors import Invalid
-from core.ledger.batch import subject_hash
 from core.ledger.layouts import Layout
 from core.ledger.spec_history import layout_at
+from core.ledger.subject_hashes import subject_hash
 from core.models.field_types import PLAIN, Strict
 from core.register import log
 from core.tables.audit import Action
@@ -90,7 +90,7 @@ def hash_subject(query: SubjectQuery, context: Context) -> bytes:
 def look_up_subject(body: SubjectQuery, caller: Eraser, context: ContextDep, auditor: AuditorDep) -> LookupResponse:
     """Count the examples of a subject in each model."""
     with context.database.read() as session:
-        found = queries.models_of(session, hash_subject(body, context), caller.models)
+        found = subject_examples.models_of(session, hash_subject(body, context), caller.models)
         models = [HoldingResponse(model=model.name, examples=count) for model, count in found]
         similar = find_similar(session, [body.subject], context.settings)[1] if caller.models is None else []
     auditor.record_read(caller, Action.SUBJECT_LOOKED_UP, about(found))
@@ -123,15 +123,18 @@ def export_subject(
     accept: Annotated[str, Header(description="`text/html` returns a report for people (GDPR Art. 15).")] = NDJSON,
 ) -> Response:
     """Export all examples of a subject as NDJSON, one object per line. Examples without a label have a null `y`, and
-    the `prediction` that they got on arrival. With `Accept: text/html`, the response is a report for the person.
+    the `prediction` that they got on arrival. With `Accept: text/html`, the response is a report for the person, which
+    covers all models and lists the person's requests: it requires a key that is not limited to certain models.
     """
     subject, as_page = hash_subject(body, context), "text/html" in accept.lower()
+    if as_page:
+        caller.require_all_models()
     with context.database.write() as session:
         token, what = token_of(subject, context.settings.secret), "report" if as_page else "examples"
         log.record(session, RecordKind.EXPORTED, caller.key_id, subject_token=token, what=what)
     context.write_register_files()
     with context.database.read() as session:
-        models = queries.models_of(session, subject, caller.models)
+        models = subject_examples.models_of(session, subject, caller.models)
         found = [(model.id, model.name, layout_at(session, model.id, model.head)) for model, _ in models]
     auditor.record_read(caller, Action.SUBJECT_EXPORTED, about(models))
     if as_page:
@@ -153,7 +156,7 @@ def write_report(name: str, subject: bytes, models: Sequence[tuple[Model, int]],
     for model, count in models:
         with context.database.read() as session:
             layout = layout_at(session, model.id, model.head)
-            first = min(queries.positions_of(session, [subject], model.id), default=None)
+            first = min(subject_examples.positions_of(session, [subject], model.id), default=None)
             described = access_report.describe_section(session, model, layout.spec["target"], count, first)
         records = access_report.read_records(read_model(context, subject, model.id, layout))
         sections.append(access_report.ModelSection(**described, records=records))
@@ -170,8 +173,8 @@ def read_model(
     limit, after = max(1, NUMBERS_PER_PAGE // inputs_of(layout.spec).width), 0
     while True:
         with context.database.read() as session:
-            rows = queries.examples_of(session, subject, model_id, after, limit)
-            predicted = queries.predictions_of(session, model_id, [row.position for row in rows])
+            rows = subject_examples.examples_of(session, subject, model_id, after, limit)
+            predicted = subject_examples.predictions_of(session, model_id, [row.position for row in rows])
         for row in rows:
             recorded = predicted.get(row.position)
             prediction = recorded and of_prediction(recorded.version, recorded.mean)
@@ -182,7 +185,7 @@ def read_model(
     last = ""
     while True:
         with context.database.read() as session:
-            waiting = queries.pending_of(session, subject, model_id, last, limit)
+            waiting = subject_examples.pending_of(session, subject, model_id, last, limit)
         for unlabelled in waiting:
             yield of_pending(unlabelled, layout), False
         if len(waiting) < limit:

@@ -70,15 +70,15 @@ def read_requests(name: str) -> list[dict[str, Any]]:
     return found
 
 
-def read_table(name: str, suffix: str | None = None) -> Any:
-    """Read a file as an Arrow table. Its suffix, or the given one, tells the format."""
+def read_table(name: str) -> Any:
+    """Read a file as an Arrow table. Its suffix tells the format."""
     try:
         import pyarrow as pa
         import pyarrow.csv as arrow_csv
         import pyarrow.parquet as parquet
     except ModuleNotFoundError:
         fail("Reading this file requires pyarrow. Run `pip install pyarrow`.")
-    suffix = suffix or Path(name).suffix.lower()
+    suffix = Path(name).suffix.lower()
     if suffix not in (".parquet", ".csv", ".arrow", ".arrows", ".feather"):
         fail(f"Cannot infer the format of {name} from its name. Use a .parquet, .csv or .arrow file.")
     content = pa.py_buffer(read_bytes(name))

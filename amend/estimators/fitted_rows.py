@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from amend import example_batches
-from amend.dataframes import RESERVED, is_frame, quote
+from amend.dataframes import RESERVED, is_frame, quote, to_table
 from amend.errors import EstimatorUnsupported
 from amend.sparse_matrices import is_sparse
 
@@ -61,6 +60,7 @@ def describe_inputs(examples: Any, target: str, split: str = "train") -> Inputs:
         raise EstimatorUnsupported("Pass the rows as a frame, or as columns: {'x': array, 'y': array}.")
     import numpy as np
 
+    examples = {name: v.detach().cpu().numpy() if hasattr(v, "detach") else v for name, v in examples.items()}
     x = examples["x"] if is_sparse(examples["x"]) else np.asarray(examples["x"])
     if x.dtype == np.uint8:
         raise EstimatorUnsupported(
@@ -93,15 +93,16 @@ PREFIXES = {"train": "row", "holdout": "holdout"}
 def describe_frame(frame: Any, target: str, split: str) -> Inputs:
     import pyarrow as pa
 
-    batches = list(example_batches.record_batches(frame) or ())
-    if not any(batch.num_rows for batch in batches):
+    table = to_table(frame)
+    if not table.num_rows:
         raise EstimatorUnsupported("The frame has no rows. Pass the rows that the estimator was fitted on.")
-    table = pa.Table.from_batches(batches)
     if target not in table.column_names:
         raise EstimatorUnsupported(
             f"The frame has no column {target!r}. Pass the name of the target column as target=. Its columns are "
             f"{quote(table.column_names)}."
         )
+    if target != "y" and "y" in table.column_names:  # no input: the name is reserved
+        table = table.drop_columns("y")
     table = table.rename_columns(["y" if name == target else name for name in table.column_names])
     if "id" not in table.column_names:
         table = table.append_column("id", pa.array([f"{PREFIXES[split]}-{i}" for i in range(table.num_rows)]))

@@ -101,11 +101,21 @@ def to_onnx(steps: list[Any], types: list[Any], reason: str) -> bytes:
             made = convert(pipeline, initial_types=types, target_opset={"": OPSET, "ai.onnx.ml": 3})
     except Exception as error:  # the converters of single steps raise errors of all kinds
         raise EstimatorUnsupported(f"{reason} skl2onnx cannot convert it either.") from error
+    for (name, _), given in zip(types, made.graph.input, strict=True):
+        rename_input(made.graph, given, name)  # skl2onnx replaces spaces
     for node in made.graph.node:
         if node.op_type == "StringNormalizer" and not any(a.name == "locale" for a in node.attribute):
             node.attribute.append(make_attribute("locale", LOCALE))
     content: bytes = made.SerializeToString()
     return content
+
+
+def rename_input(graph: Any, given: Any, name: str) -> None:
+    for node in graph.node:
+        for i, read in enumerate(node.input):
+            if read == given.name:
+                node.input[i] = name
+    given.name = name
 
 
 def compare(

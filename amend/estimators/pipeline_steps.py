@@ -216,7 +216,8 @@ def read_numeric(transformer: Any, width: int, raw: bool) -> tuple[list[Step], i
             steps.append({"kind": "clip", "low": float(low), "high": float(high)})
         return steps, width
     if is_a(transformer, "FunctionTransformer"):
-        name = {"absolute": "abs"}.get(transformer.func.__name__, transformer.func.__name__)
+        name = getattr(transformer.func, "__name__", type(transformer.func).__name__)
+        name = {"absolute": "abs"}.get(name, name)
         ours = name in FUNCTIONS and type(transformer.func).__name__ == "ufunc" and not transformer.kw_args
         require(
             ours, f"A FunctionTransformer of {name!r} cannot be imported. Use one of NumPy's {', '.join(FUNCTIONS)}."

@@ -37,11 +37,26 @@ def is_plain(module: Any) -> bool:
     return len(parts) % 2 == 1 and all(is_a(part, name) for part, name in zip(parts, wanted, strict=True))
 
 
-def walk(module: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The layers of a Sequential and of those inside it, with their names in torch."""
-    for name, part in module.named_children():
+def walk(module: Any) -> Iterator[tuple[str, Any]]:
+    """The layers of a Sequential and of those inside it, with their names in torch.
+
+    A layer without weights may occur several times. Raises EstimatorUnsupported if another one does.
+    """
+    known: dict[int, str] = {}
+    for name, part in list_layers(module):
+        first = known.setdefault(id(part), name)
+        require(
+            first == name or not any(True for _ in part.parameters()),
+            f"Layers {first} and {name} are the same {type(part).__name__}, but Amend cannot share weights. Use two "
+            "layers (copy.deepcopy), or write a plugin (docs/how-to/write-a-plugin.md).",
+        )
+        yield name, part
+
+
+def list_layers(module: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, part in module._modules.items():  # named_children() leaves out what occurs again
         if is_a(part, "Sequential"):
-            yield from walk(part, f"{prefix}{name}.")
+            yield from list_layers(part, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", part
 

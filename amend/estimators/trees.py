@@ -163,7 +163,7 @@ def splits_of(found: Ensemble, features: list[Feature], layout: Columns, leaves:
     splits: Spec = {name: [] for name in (*names, "category_start", "category_words")}
     words: list[int] = []
     for tree in found.trees:
-        nodes = [describe_node(tree, i, features, layout) for i in range(len(tree.feature))]
+        nodes = [describe_node(tree, i, features, layout, found.double) for i in range(len(tree.feature))]
         for node in nodes:
             if found.double:
                 node["threshold"] = to_single(node["threshold"])
@@ -180,15 +180,17 @@ def splits_of(found: Ensemble, features: list[Feature], layout: Columns, leaves:
     return {**splits, "words": words}
 
 
-def describe_node(tree: Tree, i: int, features: list[Feature], layout: Columns) -> Spec:
-    """A node in terms of the columns that are sent."""
+def describe_node(tree: Tree, i: int, features: list[Feature], layout: Columns, double: bool) -> Spec:
+    """A node in terms of the columns that are sent. `double`: the library compares in double precision."""
     feature, t = features[tree.feature[i]], tree.threshold[i]
+    if not double and not feature.is_plain:
+        t = last_rounded_to(t)
     left, right = tree.left[i], tree.right[i]
     zero = bool(tree.zero_missing and tree.zero_missing[i])
     node: Spec = {"feature": layout.place(feature.column), "threshold": 0.0, "left": left, "right": right, "set": None}
     node |= {"missing_left": tree.missing_left[i], "zero_missing": zero}
     if feature.value is CODE:
-        return node | describe_codes(tree, i, feature, layout)
+        return node | describe_codes(tree, i, t, feature, layout)
     if i in tree.sets:
         return node | {"set": tree.sets[i]}
     if tree.feature[i] in layout.natural:  # LightGBM compares the codes of an ordered category with a threshold
@@ -213,7 +215,7 @@ def describe_node(tree: Tree, i: int, features: list[Feature], layout: Columns) 
     return node | {"threshold": t if feature.is_plain else t * feature.scale + feature.mean}
 
 
-def describe_codes(tree: Tree, i: int, feature: Feature, layout: Columns) -> Spec:
+def describe_codes(tree: Tree, i: int, t: float, feature: Feature, layout: Columns) -> Spec:
     """The direction of each value of a column that an OrdinalEncoder turned into numbers."""
     codes, natural = layout.codes[feature.column], layout.natural.get(tree.feature[i], [])
 
@@ -222,13 +224,29 @@ def describe_codes(tree: Tree, i: int, feature: Feature, layout: Columns) -> Spe
             return natural.index(code) in tree.sets[i] if code in natural else tree.missing_left[i]
         if math.isnan(code):
             return tree.missing_left[i]
-        return (code - feature.mean) / feature.scale <= tree.threshold[i]
+        return (code - feature.mean) / feature.scale <= t
 
     left = goes_left(codes.missing)
     if codes.unseen is not None and goes_left(codes.unseen) != left:
         layout.closed.add(feature.column)  # a node has one direction for missing and unseen values
     known = layout.values[feature.column]
     return {"set": {known.index(value) for value, code in codes.known.items() if goes_left(code)}, "missing_left": left}
+
+
+def last_rounded_to(threshold: float) -> float:
+    """The largest number that is not above a threshold once it is rounded to single precision.
+
+    Some libraries round a scaled number before they compare it, and their thresholds may be such rounded numbers.
+
+    >>> last_rounded_to(1.0) - 1.0 == 2**-24
+    True
+    """
+    import numpy as np
+
+    below = np.float32(threshold)
+    if float(below) > threshold:
+        below = np.nextafter(below, np.float32(-np.inf))
+    return (float(below) + float(np.nextafter(below, np.float32(np.inf)))) / 2
 
 
 def to_single(number: float) -> float:

@@ -87,10 +87,10 @@ class Document:
             raise self.wrong(name, "a string")
         return value
 
-    def integer(self, name: str, least: int = 0) -> int:
+    def integer(self, name: str) -> int:
         value = self.fields.get(name)
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MAX_INTEGER:
-            raise self.wrong(name, f"an integer, at least {least}")
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_INTEGER:
+            raise self.wrong(name, "an integer, at least 0")
         return value
 
     def number(self, name: str) -> float:

@@ -21,6 +21,7 @@ from bench.engine.refits import Refitter, distance, exact_optimum, first_toleran
 from bench.engine.tables import Report, Row, Target, largest, smallest
 from bench.paper.objective.adaptation import adapt_by
 from bench.paper.objective.methods import PAPER, REPLAY
+from bench.reselection import reselect
 from core.kprior import (
     AddData,
     Data,
@@ -32,7 +33,6 @@ from core.kprior import (
     Task,
     adapt,
     refine,
-    reselect,
     train,
 )
 

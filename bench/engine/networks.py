@@ -19,6 +19,7 @@ from bench.engine.network_tasks import Images, NetworkTask, images, network_task
 from bench.engine.tables import Report, Row, Target
 from bench.paper.objective.adaptation import adapt_by
 from bench.paper.objective.methods import PAPER, REPLAY
+from bench.reselection import reselect
 from core.kprior import (
     MemoryPolicy,
     Select,
@@ -26,7 +27,6 @@ from core.kprior import (
     Training,
     adapt,
     membership_auc,
-    reselect,
 )
 from core.kprior.data.random_samples import draw_from
 

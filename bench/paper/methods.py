@@ -10,6 +10,7 @@ from torch import Tensor
 from bench.paper.objective.adaptation import adapt_by
 from bench.paper.objective.methods import OURS, PAPER, Method
 from bench.problems import Problem
+from bench.reselection import reselect
 from core.kprior import (
     Cost,
     Data,
@@ -20,7 +21,6 @@ from core.kprior import (
     Training,
     adapt,
     certify,
-    reselect,
 )
 
 TOP = Select.CURVATURE
@@ -88,7 +88,8 @@ def run_method(
     options = {"training": training, "policy": memory.policy}
     if method == OURS and base.predictor.linear:
         return adapt(chosen.state, chosen.memory, problem.tasks, **options)  # type: ignore[arg-type]
-    return adapt_by(method, chosen.state, chosen.memory, problem.tasks, **options)  # type: ignore[arg-type]
+    past = problem.base.chunks(4096)
+    return adapt_by(method, chosen.state, chosen.memory, problem.tasks, **options, inputs=past)  # type: ignore[arg-type]
 
 
 def choose(base: State, data: Data, memory: Memory, seed: int) -> Result:

@@ -26,6 +26,7 @@ from bench.paper.objective.adaptation import adapt_by
 from bench.paper.objective.methods import OURS, PAPER, REPLAY, WEIGHT_PRIOR, Method
 from bench.paper.rivals import L2_PRIOR, fromp, gem
 from bench.problems import FEWER_FRACTIONS, FRACTIONS, Problem
+from bench.reselection import reselect
 from core.kprior import (
     Cost,
     Examples,
@@ -36,7 +37,6 @@ from core.kprior import (
     State,
     Training,
     adapt,
-    reselect,
     train,
 )
 from core.kprior.curvature.diagonal import Diagonal
@@ -187,6 +187,7 @@ def count_passes(problem: Problem, seed: int) -> Iterator[Passes]:
             problem.tasks,
             **options,  # type: ignore[arg-type]
             watch=watch,
+            inputs=problem.base.chunks(4096),
         )
 
     slow = replace_seed(PAPERS[problem.name], seed + 1000)

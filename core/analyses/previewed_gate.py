@@ -17,7 +17,7 @@ from core.kprior.model.spec import loss_of
 from core.promotion.gate import ComparedRows, Reference, not_compared, run_gate
 from core.quality.clusters import cluster
 from core.quality.compared_rows import draw_older, predict_as_of, read_subjects
-from core.quality.known_classes import KnownClasses
+from core.quality.known_classes import KnownClasses, only_known_labels
 from core.quality.queries import GateInputs
 from core.quality.scored_rows import ScoredRows, concatenate
 from core.quality.scoring import score
@@ -103,6 +103,8 @@ class Outcome:
             data = [*self.old, *older]
             old = score([state], data, options)[1][0] if older or not ours else self.before
             old = old if known is None else known.restrict(old, state, data, earlier, options).take(chosen)
+        with model.database.read() as session:
+            old = only_known_labels(session, model.model_id, version, state.spec, old)
         columns = model.policy.segments
         segments = split_into_segments(self.change.spec.spec, columns, [*self.new, *converted], MIN_ROWS)
         clusters = model.clusters(positions)

@@ -51,17 +51,11 @@ def bar_chart(bars: Sequence[Bar], axis: Axis = PLAIN, *, title: str = "", label
 
 
 def histogram_pair(
-    bins: Sequence[str],
-    counts: Mapping[str, Sequence[float]],
-    *,
-    title: str = "",
-    label: str = "",
-    x_label: str = "",
-    max_labels: int = MAX_BIN_LABELS,
+    bins: Sequence[str], counts: Mapping[str, Sequence[float]], *, label: str = "", max_labels: int = MAX_BIN_LABELS
 ) -> Markup:
     """Two histograms over the same bins, as fractions of their totals. `counts` has the counts of each by name."""
     roles = dict(zip(counts, ("frozen", "adapted"), strict=True))
-    frame = Frame(720.0, 200.0, title, [Key("■", roles[name], name) for name in counts], x_label=x_label)
+    frame = Frame(720.0, 200.0, "", [Key("■", roles[name], name) for name in counts])
     fractions = {name: [count / (sum(many) or 1.0) for count in many] for name, many in counts.items()}
     scale = fit(Axis(kind="percent"), [0.0, *(f for many in fractions.values() for f in many)], frame.bottom, frame.top)
     slot = (frame.right - frame.left) / max(1, len(bins))

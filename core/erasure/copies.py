@@ -8,8 +8,8 @@ from sqlalchemy.orm import Session
 
 from core.audit.queries import Copies, copies_of
 from core.database import utc_text
-from core.erasure.queries import must_be_purged
 from core.erasure.receipt_content import Copy, ModelReport
+from core.erasure.version_fates import must_be_purged
 from core.tables.audit import Action
 from core.tables.erasures import Part
 from core.tables.keys import Key

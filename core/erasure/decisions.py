@@ -7,8 +7,9 @@ from sqlalchemy.orm import Session
 from core import ledger
 from core.erasure import state_changes
 from core.erasure.identifiers import others_of, subjects_of
-from core.erasure.queries import parts_of, positions_of
+from core.erasure.queries import parts_of
 from core.erasure.requests import resolve
+from core.erasure.subject_examples import positions_of
 from core.errors import Conflict
 from core.jobs import queue
 from core.ledger import unlabelled_examples

@@ -12,8 +12,9 @@ from sqlalchemy.orm import Session
 from core.analyses.records import count_before
 from core.clock import now
 from core.database import Database
-from core.erasure.queries import count_examples, must_be_purged
 from core.erasure.receipt_text import Trace, describe_cleanup
+from core.erasure.subject_examples import count_examples
+from core.erasure.version_fates import must_be_purged
 from core.ledger import encodings, journal, labels, quarantine, unlabelled_examples
 from core.ledger.queries import batched
 from core.models.policy import duration, policy_of

@@ -17,9 +17,9 @@ from sqlalchemy.orm import Session
 
 from core.erasure import decisions, receipts, state_changes, state_machine
 from core.erasure.identifiers import forget_subjects, owners_of, subjects_of, token_of
-from core.erasure.queries import all_subjects
 from core.erasure.request_details import RequestDetails
 from core.erasure.requests import receive, resolve
+from core.erasure.subject_examples import all_subjects
 from core.ledger import journal
 from core.register import files, log, restored_leaves
 from core.register.journal_files import decode_request

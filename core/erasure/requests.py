@@ -10,14 +10,9 @@ from core.database import Database
 from core.erasure import receipt_content, state_changes
 from core.erasure.filing import file_all, file_restriction
 from core.erasure.identifiers import subjects_by_erasure, subjects_of
-from core.erasure.queries import (
-    count_examples,
-    model_ids_of,
-    positions_of,
-    select_waiting_with_examples,
-    subjects_in_force,
-)
+from core.erasure.queries import select_waiting_with_examples
 from core.erasure.request_details import RequestDetails
+from core.erasure.subject_examples import count_examples, model_ids_of, positions_of, subjects_in_force
 from core.jobs import queue
 from core.ledger import unlabelled_examples
 from core.tables.erasures import WAITING, Erasure, ErasureState, Part

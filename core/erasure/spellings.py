@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from core.ledger.batch import subject_hash
 from core.ledger.queries import batched
+from core.ledger.subject_hashes import subject_hash
 from core.settings import Settings
 from core.tables.ledger import HAS_CONTENT, Example, PendingExample
 

@@ -25,7 +25,9 @@ class Quota(BaseModel):
     requests_per_second: float | None = Field(
         None, gt=0, description="Average; up to ten seconds' worth at once. Replaces AMEND_RATE_LIMIT for this key."
     )
-    rows_per_day: int | None = Field(None, ge=1, description="Examples added or replaced, duplicates included.")
+    rows_per_day: int | None = Field(
+        None, ge=1, description="Examples added, recorded or replaced, duplicates included."
+    )
     bytes_per_day: int | None = Field(None, ge=1, description="Size of the bodies of these examples, decompressed.")
     models: int | None = Field(None, ge=0, description="Models that the key has created and that still exist.")
 

@@ -32,4 +32,4 @@ from core.kprior.passes.cost import Cost
 from core.kprior.solvers import SolverError, Training
 from core.kprior.state import State, StateError
 from core.kprior.training.adoption import adopt
-from core.kprior.training.training import reselect, train
+from core.kprior.training.training import train

@@ -20,12 +20,17 @@ def exact(value: Any) -> Any:
 
 
 def as_utc(moment: datetime) -> datetime:
-    """Add the time zone UTC to a time that has none."""
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    """Convert a time to UTC; a time without a time zone is UTC already."""
+    try:
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except OverflowError:
+        raise ValueError("must be between the years 1 and 9999 in UTC") from None
 
 
 Text = Annotated[StrictStr, Field(min_length=1, max_length=200, pattern=PLAIN)]
-Value = Annotated[StrictInt | Text, BeforeValidator(exact)]
+Integer = Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)]
+"""A number that Arrow and Parquet can hold."""
+Value = Annotated[Integer | Text, BeforeValidator(exact)]
 Option = bool | int | float | Text | Annotated[list[int | float | Text], Field(max_length=1000)] | None
 """Value of a plugin's option; not nested."""
 Positive = Annotated[float, Field(gt=0)]

@@ -2,7 +2,8 @@
 
 A new class takes probability from the others. On the older rows of the gate, none of which has the class, this looks
 like a deterioration. The gate therefore compares the predictions that both versions give for a row whose class is known
-to be one of the older ones: p_k / sum p over these classes.
+to be one of the older ones: p_k / sum p over these classes. Labels are independent of each other, so those without
+examples are left out.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from core.kprior import Data, State
 from core.kprior.data.schema_conversion import target_then
 from core.kprior.model.spec import Spec, values_of
 from core.ledger.layouts import Classes, LayoutChange, steps_until
-from core.ledger.untrained_classes import has_all_classes, untrained_classes
+from core.ledger.untrained_classes import has_all_classes, untrained_classes, untrained_labels
+from core.quality.label_rows import restrict
 from core.quality.scored_rows import MetricOptions, ScoredRows
 from core.quality.scoring import overlay, score
 from core.tables.versions import Version
@@ -73,3 +75,12 @@ class KnownClasses:
         where = np.flatnonzero(earlier)
         _, (among_known,) = score([state], rows, options, self.later)
         return overlay(scored, where, among_known.take(where))
+
+
+def only_known_labels(session: Session, model_id: int, version: Version, spec: Spec, old: ScoredRows) -> ScoredRows:
+    """What an older version with this spec predicted, for the labels that it had examples of."""
+    if spec["target"]["kind"] != "labels" or has_all_classes(version, spec):
+        return old
+    untrained = untrained_labels(session, model_id, spec, version.position)
+    names = [str(value) for code, value in enumerate(values_of(spec["target"])) if code not in untrained]
+    return restrict(old, names) if names else old

@@ -17,7 +17,7 @@ from core.ledger.queries import batched
 from core.quality.batch_alarm import ALARM_WINDOWS, BatchLoss, combine, rows_of
 from core.quality.erased_records import MIN_ROUNDED_ROWS
 from core.quality.standard_errors import Estimate
-from core.tables.ledger import Change, ChangeKind, Example, RecordedPrediction
+from core.tables.ledger import HAS_CONTENT, Change, ChangeKind, Example, RecordedPrediction
 from core.tables.models import Model
 from core.tables.quality import QualityWindow
 from core.tables.versions import Version, VersionState
@@ -84,6 +84,24 @@ def spans_of_new_examples(session: Session, model_id: int, since: int, until: in
     new = (Change.model_id == model_id, Change.last > since, Change.first <= until, Change.kind.in_(kinds))
     changes = select(Change.first, Change.last, Change.created_at).where(*new).order_by(Change.last)
     return [(max(first, since + 1), min(last, until), arrived) for first, last, arrived in session.execute(changes)]
+
+
+def returned_positions(session: Session, model_id: int, positions: NDArray[np.int64], version: Version) -> list[int]:
+    """Which examples at some positions have the id of one that a version reflects, and that was removed since.
+
+    They are not new to the version: whoever removes examples and sends them again corrects them.
+    """
+    reflected = (Example.position <= version.position, Example.removed > version.removals_position, HAS_CONTENT)
+    removed = select(Example.id).where(Example.model_id == model_id, *reflected)
+    if session.scalar(removed.limit(1)) is None:
+        return []
+    ids: dict[str, int] = {}
+    for some in batched(positions.tolist()):
+        there = (Example.model_id == model_id, Example.position.in_(some))
+        ids.update(
+            (id_, position) for id_, position in session.execute(select(Example.id, Example.position).where(*there))
+        )
+    return [ids[id_] for id_ in session.scalars(removed) if id_ in ids]
 
 
 @dataclass(frozen=True)

@@ -146,8 +146,8 @@ def decade_above(value: float) -> float:
     return float(f"1e{max(-3, math.ceil(math.log10(value) - 1e-9))}") if value > 0 else 1e-3
 
 
-def coarse_certificate(certificate: Certificate | None, digits: int = 2) -> Certificate | None:
-    """Round a certificate: a network's to few digits, a bound to its power of ten, relative to the weights.
+def coarse_certificate(certificate: Certificate | None) -> Certificate | None:
+    """Round a certificate: a network's to two digits, a bound to its power of ten, relative to the weights.
 
     A bound is the distance to the optimum that a removal leaves: two digits of it suffice to find out by trial which
     examples were removed.
@@ -166,7 +166,7 @@ def coarse_certificate(certificate: Certificate | None, digits: int = 2) -> Cert
             prediction_bound=None if prediction is None else decade_above(prediction),
             labels=coarse_labels(certificate.labels),
         )
-    return read_certificate(round_all(certificate_json(certificate), digits))
+    return read_certificate(round_all(certificate_json(certificate), 2))
 
 
 def coarse_labels(labels: Mapping[str, LabelBound] | None) -> dict[str, LabelBound] | None:

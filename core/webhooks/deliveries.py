@@ -86,15 +86,6 @@ class Sender:
         self.threads.shutdown(wait=False, cancel_futures=True)
 
 
-def send_due(database: Database, service_secret: bytes, private: bool) -> int:
-    """Send all deliveries that are due, and wait for the receivers; returns the number of attempts."""
-    sender = Sender(database, service_secret, private)
-    try:
-        return sum(future.result() for future in sender.start_due())
-    finally:
-        sender.close()
-
-
 def send(database: Database, delivery_id: int, service_secret: bytes, private: bool) -> bool:
     """Attempt a delivery and record the outcome; returns False if it failed."""
     with database.write() as session:

@@ -18,9 +18,10 @@ from core.analyses.requests import encode_array, encode_batch
 from core.analyses.tuning_values import default_deltas
 from core.errors import Invalid, Malformed
 from core.kprior.model.spec import Spec, frozen_encoder
-from core.ledger.batch import Batch, subject_hash
+from core.ledger.batch import Batch
 from core.ledger.layouts import Layout
 from core.ledger.spec_history import with_part
+from core.ledger.subject_hashes import subject_hash
 from core.models.policy import HoldoutPolicy
 from core.models.spec import ArchitectureSchema, RegularizerSchema
 from core.models.validation import check_buildable, check_class_weight

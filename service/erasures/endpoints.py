@@ -16,7 +16,7 @@ from core.erasure.receipt_text import RIGHTS
 from core.erasure.request_details import RequestDetails
 from core.erasure.spellings import find_similar
 from core.errors import Conflict, Invalid, NotFound
-from core.ledger.batch import subject_hash
+from core.ledger.subject_hashes import subject_hash
 from core.lifecycle.replay_after_restore import replay
 from core.register import log
 from core.settings import Settings

@@ -13,7 +13,7 @@ from core.erasure.statistics import YearStatistics, is_extended, yearly_statisti
 from core.tables.audit import Action
 from core.tables.erasures import PENDING, RESTRICTIONS, Erasure
 from service.context import Context, ContextDep
-from service.csv_files import CsvResponse
+from service.csv_responses import CsvResponse
 from service.erasures.endpoints import require_unrestricted
 from service.http.auth import Eraser
 from service.http.body_schemas import Schema

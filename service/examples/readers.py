@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from core.errors import Invalid, TooLarge
 from core.kprior.model.spec import PredictorSpec
-from core.ledger.batch import Batch, subject_hashes
+from core.ledger.batch import Batch
 from core.ledger.holdout_split import Split
+from core.ledger.subject_hashes import subject_hashes
 from service.parsing.columns import RESERVED
 from service.parsing.inputs import Inputs, inputs_of
 from service.parsing.inputs.base import Unseen

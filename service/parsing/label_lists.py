@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from core.errors import Invalid
 from core.kprior.data.label_sets import to_matrix
-from core.kprior.model.categories import spellings_of
+from core.kprior.model.categories import texts_of
 from service.parsing import columns
 
 SEPARATOR, NONE = "|", "[]"
@@ -41,7 +41,7 @@ def from_column(values: Values, column: pa.ChunkedArray, field: str) -> NDArray[
     if not columns.is_list(array.type) or columns.is_list(array.type.value_type):
         raise Invalid.at((field, 0, "y"), "label_invalid", f"expected lists of the target's values, got {array.type}")
     rows = pc.list_parent_indices(array).to_numpy(zero_copy_only=False)
-    codes = columns.find(pa.chunked_array([pc.list_flatten(array)]), spellings_of(values), -1.0, field, "y")
+    codes = columns.find(pa.chunked_array([pc.list_flatten(array)]), texts_of(values), -1.0, field, "y")
     bad = ~(codes >= 0)
     if bad.any():
         raise unknown_label(int(rows[bad.argmax()]), field)

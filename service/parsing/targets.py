@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from core.errors import Invalid
-from core.kprior.model.categories import spellings_of
+from core.kprior.model.categories import texts_of
 from core.kprior.model.spec import PredictorSpec, Target, gives_scores, values_of
 from core.kprior.model.target_scale import smallest
 from service.parsing import columns, label_lists
@@ -113,7 +113,7 @@ class Targets:
             labels = columns.numbers(column, field, "y")
             bad = ~self.is_probability(labels)
         elif self.kind in ("binary", "classes"):
-            codes = BINARY_TEXTS if self.kind == "binary" else spellings_of(self.values)
+            codes = BINARY_TEXTS if self.kind == "binary" else texts_of(self.values)
             labels = columns.find(column, codes, -1.0, field, "y")
             bad = ~(labels >= 0)
             if self.kind == "binary" and bad.any():

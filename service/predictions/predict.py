@@ -82,7 +82,8 @@ async def predict(
             unseen: list[str | None] = []
             x = read(loaded, body, max_batch, unseen)
             mean, content = respond(name, loaded, x, extras)
-            return Recorder(name, loaded, recording, caller, versions, write).store(x, unseen, mean, content)
+            recorder = Recorder(name, loaded, recording, caller, versions, write, len(body))
+            return recorder.store(x, unseen, mean, content)
 
         return await run_for_body(body, predict_and_record)
     content = await compute(body, name, loaded, max_batch, extras)

@@ -15,8 +15,10 @@ from starlette.responses import Response
 
 from core.audit.entries import About
 from core.errors import Invalid
-from core.ledger.batch import Batch, Predicted, subject_hashes
+from core.keys.quotas import charge
+from core.ledger.batch import Batch, Predicted
 from core.ledger.recorded_predictions import record_predictions
+from core.ledger.subject_hashes import subject_hashes
 from core.ledger.unseen_categories import without_nulls
 from core.models import catalog
 from core.models.policy import policy_of
@@ -105,6 +107,8 @@ class Recorder:
     caller: Caller
     versions: VersionCache
     write: UnitOfWork
+    size: int
+    """Bytes of the body, for the key's quota."""
 
     def store(self, x: NDArray[Any], unseen: Sequence[str | None], mean: NDArray[Any], content: bytes) -> Response:
         """Store inputs (n, width) and their predictions (n, K), and respond with `content`, in one transaction.
@@ -128,6 +132,7 @@ class Recorder:
         batch = Batch(ids, hashes, x, unknown, [None] * len(x), unseen=without_nulls(unseen), predicted=predicted)
 
         def act(session: Session) -> bytes:
+            charge(session, self.caller.key_id, self.caller.quota, len(batch), self.size)
             model = catalog.find(session, self.name, self.caller.models, lock=True)
             with rename_errors("examples", "ids"):
                 record_predictions(session, model, batch, context.screen)

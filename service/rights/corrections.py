@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from core import ledger
 from core.audit.entries import About
-from core.erasure import queries
+from core.erasure import subject_examples
 from core.erasure.identifiers import owners_of, subjects_of, token_of
 from core.erasure.requests import restrict
 from core.errors import Invalid, NotFound
@@ -97,7 +97,7 @@ def put_in_force(session: Session, model: Model, subject: bytes, id: str) -> Era
 
     Raises NotFound unless the person has an example with this id.
     """
-    rows = queries.examples_with_id(session, model.id, id, subject)
+    rows = subject_examples.examples_with_id(session, model.id, id, subject)
     if any(row.removed is None for row in rows):
         return None
     owner = owners_of(session, [subject], restriction=True).get(subject)
@@ -114,7 +114,7 @@ def put_in_force(session: Session, model: Model, subject: bytes, id: str) -> Era
 
 def complete(session: Session, model: Model, body: Correction) -> dict[str, Any]:
     """The whole content of the corrected example."""
-    row = queries.example_in_force(session, model.id, body.id)
+    row = subject_examples.example_in_force(session, model.id, body.id)
     old = of_example(row, layout_at(session, model.id, model.head))
     x = old.x if body.x is None else body.x
     if isinstance(old.x, dict) and isinstance(body.x, dict):

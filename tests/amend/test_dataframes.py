@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from amend import Client, example_batches
-from amend.dataframes import is_frame, read_inputs
+from amend.dataframes import is_frame, read_inputs, to_input_table
 from amend.responses import Model, Version
 
 AGE, PLAN = {"name": "age", "type": "number"}, {"name": "plan", "type": "category", "values": ["free", "paid"]}
@@ -97,6 +97,11 @@ def test_columns_that_do_not_fit_are_named(frame: Any, described: dict[str, Any]
 def test_columns_that_are_not_inputs_are_ignored() -> None:
     """So the frame of `add_examples` can be given, whatever its target is called."""
     assert rows(FRAME.assign(left=1), TABLE) == rows(FRAME, TABLE)
+
+
+def test_a_list_of_texts_becomes_a_table() -> None:
+    for texts in (["good", None], pd.Series(["good", None])):
+        assert to_input_table(texts, "reviews", {"kind": "text"}).to_pydict() == {"text": ["good", None]}
 
 
 def test_inputs_that_are_not_frames_are_recognised() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import psycopg
 from sqlalchemy import make_url
 
-from core.ledger.batch import subject_hash
+from core.ledger.subject_hashes import subject_hash
 from tests import servers
 from tests.worker.deployment import Numbers
 

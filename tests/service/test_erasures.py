@@ -16,7 +16,7 @@ from core.erasure import queries
 from core.erasure.deleted_models import complete_erasures
 from core.erasure.due_dates import months_after
 from core.erasure.identifiers import subjects_of, token_of
-from core.ledger.batch import subject_hash
+from core.ledger.subject_hashes import subject_hash
 from core.tables.jobs import JobKind
 from core.tables.ledger import Example
 from core.versions.store import Store

@@ -93,3 +93,15 @@ def test_a_cursor_of_another_tenants_job_is_like_one_that_does_not_exist(stack: 
         unknown = refused(tenant.get("/v1/jobs", params={"after": "0" * len(jobs[theirs])}), 422, "cursor_invalid")
         assert foreign == unknown
         assert tenant.get("/v1/jobs", params={"after": jobs[mine]}).json()["items"] == []
+
+
+@pytest.mark.parametrize("moment", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+def test_times_that_no_calendar_has_in_utc_are_refused(stack: Stack, api: httpx.Client, moment: str) -> None:
+    name = stack.model()
+    for path, parameter in (
+        (f"/v1/models/{name}/examples", "since"),
+        ("/v1/audit", "since"),
+        ("/v1/audit", "until"),
+    ):
+        problem = refused(api.get(path, params={parameter: moment}), 422, "request_invalid")
+        assert location(problem) == ["query", parameter]

@@ -46,6 +46,24 @@ def test_rows_beyond_the_quota_of_a_day_are_refused(stack: Stack) -> None:
     assert add(stack.client(), name, 20).status_code == 201  # another key
 
 
+def test_recorded_predictions_count_as_examples(stack: Stack) -> None:
+    name, client = stack.model(), limited(stack, rows_per_day=5)
+    stack.post(f"/v1/models/{name}/examples", {"examples": examples(20)})
+    stack.train(name)
+
+    def record(first: int, count: int) -> httpx.Response:
+        ids = [f"r{first + i}" for i in range(count)]
+        body = {"inputs": [[0.1, 0.2]] * count, "record": True, "ids": ids}
+        return client.post(f"/v1/models/{name}/predictions", json=body)
+
+    assert record(0, 3).status_code == 200
+    refused(record(3, 3), 429, "quota_exceeded")
+    refused(add(client, name, 3), 429, "quota_exceeded")
+    assert client.post(f"/v1/models/{name}/predictions", json={"inputs": [[0.1, 0.2]] * 9}).status_code == 200
+    waiting = stack.get(f"/v1/models/{name}/examples?label=pending")["items"]
+    assert len(waiting) == 3
+
+
 def test_requests_that_fail_do_not_count(stack: Stack) -> None:
     name, client = stack.model(), limited(stack, rows_per_day=3)
     [first, *_] = rows = examples(2)

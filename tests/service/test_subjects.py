@@ -60,6 +60,9 @@ def test_a_key_sees_its_own_models_alone(stack: Stack, api: httpx.Client) -> Non
     with stack.client(stack.key("erase", models=[one])) as holder:
         assert looked_up(holder, person) == {one: 2}
         assert {line["model"] for line in exported(holder, person)} == {one}
+        # the report for the person says that it covers all models, and lists requests
+        page = holder.post("/v1/subjects/export", json={"subject": person}, headers={"Accept": "text/html"})
+        refused(page, 403, "key_limited")
 
 
 @pytest.mark.parametrize("body", ["{}", '{"subject": ""}', '{"subject": "\\u0085"}', '{"subject": 7}', "[]"])

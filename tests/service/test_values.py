@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import httpx
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from core.kprior import MemoryPolicy, certify, train
@@ -120,3 +122,28 @@ def test_a_column_may_be_called_anything(stack: Stack, api: httpx.Client, kind: 
     x = {n: i for i, n in enumerate(names)}
     assert send(api, name, BODIES[kind]([{"id": "a", "x": x, "y": 1}]), kind).status_code == 201
     assert listed(api, name)[0]["x"] == x
+
+
+@pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 10**30])
+def test_values_beyond_64_bits_are_refused(stack: Stack, api: httpx.Client, value: int) -> None:
+    """Tables in Arrow and Parquet could not hold them."""
+    vector, binary = {"kind": "vector", "dim": 2}, {"kind": "binary"}
+    category = {"kind": "table", "columns": [{"name": "c", "type": "category", "values": [1, value]}]}
+    for given, target in (
+        (vector, {"kind": "classes", "values": [value, 1]}),
+        (vector, {"kind": "labels", "values": [1, value]}),
+        (category, binary),
+    ):
+        body = {"name": "too-large", "input": given, "target": target}
+        refused(api.post("/v1/models", json=body), 422, "request_invalid")
+
+
+def test_the_largest_values_of_classes_are_exported(stack: Stack, api: httpx.Client) -> None:
+    values = [2**63 - 1, -(2**63)]
+    name = stack.model(target={"kind": "classes", "values": values})
+    rows = [{"id": f"e{i}", "x": [i, 1.0], "y": value} for i, value in enumerate(values)]
+    api.post(f"/v1/models/{name}/examples", json={"examples": rows}).raise_for_status()
+    for form in ("arrow", "parquet"):
+        exported = api.get(f"/v1/models/{name}/examples/export", params={"format": form}).raise_for_status().content
+        table = pa.ipc.open_stream(exported).read_all() if form == "arrow" else pq.read_table(pa.BufferReader(exported))
+        assert sorted(table.column("y").to_pylist()) == sorted(values)

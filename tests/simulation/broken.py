@@ -11,6 +11,7 @@ from sqlalchemy import delete
 
 import core.jobs.leases
 import core.jobs.queue
+import core.jobs.retries
 import core.ledger.journal
 import core.ledger.quarantine
 import core.lifecycle.replay_after_restore
@@ -67,7 +68,7 @@ def message_before_commit() -> Any:
 
     return replaced(
         (core.jobs.queue, "enqueue_message", enqueue_message),
-        (core.jobs.leases, "enqueue_message", enqueue_message),
+        (core.jobs.retries, "enqueue_message", enqueue_message),
     )
 
 

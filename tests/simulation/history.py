@@ -9,7 +9,7 @@ import tempfile
 import threading
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -236,7 +236,9 @@ class History:
         while True:
             clock.sleep(WEBHOOK_SECONDS)
             try:
-                deliveries.send_due(self.database, self.settings.secret, True)
+                with closing(deliveries.Sender(self.database, self.settings.secret, True)) as sender:
+                    for attempts in sender.start_due():
+                        attempts.result()
             except Violation:
                 raise
             except Exception as error:

@@ -50,7 +50,7 @@ def test_the_champion_is_the_same_to_the_last_bit_whoever_was_erased(deployment:
         known_by = deployment.champion(name)["sha256"]
         [part] = erase(deployment, person)["models"]
         assert part["method"] == "adapted"
-        assert "depend only on the examples that are left" in part["words"]
+        assert "depend only on the remaining examples" in part["words"]
         files.add(deployment.champion(name)["sha256"])
         assert known_by not in files
     assert len(files) == 1

@@ -121,6 +121,20 @@ def test_corrections_and_accepted_examples_are_not_scored_again(deployment: Depl
     assert [w["rows"] for w in quality(deployment, name)] == [800]
 
 
+@pytest.mark.both_databases
+def test_examples_that_are_removed_and_sent_again_are_not_scored(deployment: Deployment) -> None:
+    """The champion has learnt them: its metrics on them would be those of training."""
+    world, name = World(), deployment.new_model()
+    x, y = send(deployment, name, world, 400, "a")
+    deployment.adapted(name)
+    deployment.post(f"/v1/models/{name}/removals", {"ids": [f"a{i}" for i in range(100)]})
+    again = [{"id": f"a{i}", "x": x[i].tolist(), "y": int(y[i])} for i in range(100)]
+    deployment.post(f"/v1/models/{name}/examples", {"examples": again})
+    send(deployment, name, world, 30, "b")
+    deployment.adapted(name)
+    assert [(w["first_position"], w["last_position"], w["rows"]) for w in quality(deployment, name)] == [(601, 630, 30)]
+
+
 def test_a_batch_with_a_far_higher_loss_raises_an_alarm(deployment: Deployment) -> None:
     world, name = World(), deployment.new_model(policy={"gate": {"action": "warn"}})
     send(deployment, name, world, 1000, "a")

@@ -9,7 +9,7 @@ from dataclasses import replace
 from sqlalchemy.orm import Session
 
 from core.analyses.records import delete_analyses
-from core.erasure import fitted_encoders, queries, receipt_content, receipts, requests, state_changes
+from core.erasure import fitted_encoders, receipt_content, receipts, requests, state_changes, version_fates
 from core.erasure.copies import find_copies
 from core.erasure.identifiers import subjects_of
 from core.erasure.purge import (
@@ -135,9 +135,11 @@ def purge(attempt: JobAttempt, verified: set[str]) -> list[str]:
         for part, _ in still_verified(session, model, verified):
             noted = receipt_content.read(part)
             so_far = noted.deleted or Deleted()
-            purged, count = queries.count_purged(session, part), (so_far.files or 0) + files
+            purged, count = version_fates.count_purged(session, part), (so_far.files or 0) + files
             deleted = replace(so_far, files=count, versions=purged)
-            receipt_content.write(part, replace(noted, deleted=deleted, versions=queries.version_fates(session, part)))
+            receipt_content.write(
+                part, replace(noted, deleted=deleted, versions=version_fates.find_fates(session, part))
+            )
     if lost:
         sweep(attempt.context.database, attempt.context.store)
     return done
@@ -196,7 +198,7 @@ def complete(attempt: JobAttempt, verified: set[str], done: list[str]) -> None:
         unused = count_unused(session, store, folder_of(model.id))
         for part, erasure in still_verified(session, model, verified):
             found = find_traces(session, store, part, subjects_of(session, erasure), remembered, unused)
-            until = queries.last_purge_date(session, part)
+            until = version_fates.last_purge_date(session, part)
             if attempt.context.settings.mlflow_url:
                 # `forget_in_mlflow` raised if there was any; versions that are kept also stay in MLflow
                 found[(Trace.MLFLOW_PURGED if until else Trace.MLFLOW).value] = 0

@@ -7,9 +7,10 @@ from torch import Tensor
 
 from core.erasure import fitted_encoders, receipt_content
 from core.erasure.evidence import Evidence, collect_evidence
-from core.erasure.queries import last_trained_on, trained_positions, verified_parts
+from core.erasure.queries import verified_parts
 from core.erasure.receipt_content import Familiarity, Outcome
 from core.erasure.receipt_text import RESIDUE, WITHDRAWN, describe_outcome, describe_unknown
+from core.erasure.version_fates import last_trained_on, trained_positions
 from core.kprior import State
 from core.kprior.certificate.membership import auc
 from core.kprior.passes.row_losses import row_losses

@@ -10,7 +10,7 @@ from core.kprior import State
 from core.promotion.gate import ComparedRows
 from core.quality.clusters import cluster
 from core.quality.compared_rows import draw_older, predict_as_of, read_subjects
-from core.quality.known_classes import KnownClasses
+from core.quality.known_classes import KnownClasses, only_known_labels
 from core.quality.scored_rows import MetricOptions, concatenate
 from core.quality.scoring import score
 from core.quality.segments import split_into_segments
@@ -23,7 +23,7 @@ def compare_rows(snapshot: ModelSnapshot, draft: State, version: Version, state:
     """The sample of the holdout, and older rows if it has few, as a draft and an older version predict them.
 
     A version with other columns or classes predicts the rows as they were at its position; newer rows are left out.
-    Older rows are compared among the classes that the older version had examples of.
+    Older rows are compared among the classes, and all rows by the labels, that the older version had examples of.
     """
     options, same_schema = MetricOptions.of(snapshot.policy), snapshot.has_schema_of(state)
     database, model_id = snapshot.context.database, snapshot.model_id
@@ -47,6 +47,8 @@ def compare_rows(snapshot: ModelSnapshot, draft: State, version: Version, state:
         old = predict_as_of(database, model_id, state, version.position, positions[chosen], options, own)
     else:
         old = old.take(chosen)
+    with database.read() as session:
+        old = only_known_labels(session, model_id, version, state.spec, old)
     data, columns = chain(snapshot.holdout, older), snapshot.policy.segments
     segments = [segment.take(chosen) for segment in split_into_segments(snapshot.spec, columns, data, MIN_ROWS)]
     clusters = snapshot.holdout_clusters

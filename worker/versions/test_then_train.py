@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
 from core.kprior import State
+from core.kprior.data.label_sets import to_matrix
 from core.ledger import passes
 from core.ledger.batch import to_times
 from core.ledger.queries import find_purged
-from core.ledger.untrained_classes import has_all_classes, untrained_classes
+from core.ledger.untrained_classes import has_all_classes, untrained_classes, untrained_labels
 from core.quality import queries
 from core.quality.batch_alarm import ALARM_ROWS, BatchLoss, find_suspicious, rows_of
 from core.quality.clusters import cluster
@@ -91,6 +92,8 @@ def score_new_examples(snapshot: ModelSnapshot) -> NewExamplesScored:
     new = np.zeros(len(positions), bool)
     for start, end, _ in spans:
         new |= (positions >= start) & (positions <= end)
+    with database.read() as session:
+        new &= ~np.isin(positions, queries.returned_positions(session, snapshot.model_id, positions[new], champion))
     if not new.any():
         return nothing
     contestants = {name: rows.take(new) for name, rows in zip(states, scored, strict=True)}
@@ -126,12 +129,16 @@ def score_new_examples(snapshot: ModelSnapshot) -> NewExamplesScored:
 
 
 def find_expected(snapshot: ModelSnapshot, champion: Version, state: State, rows: ScoredRows) -> NDArray[np.bool_]:
-    """(n,) which rows count for the alarm: the first examples of a class that was added on request raise none."""
-    if rows.target != "classes" or has_all_classes(champion, state.spec):
+    """(n,) which rows count for the alarm: the first examples of a class or label that was added raise none."""
+    if rows.target not in ("classes", "labels") or has_all_classes(champion, state.spec):
         return np.ones(len(rows), bool)
     with snapshot.context.database.read() as session:
-        untrained = untrained_classes(session, snapshot.model_id, state.spec, champion.position)
-    return ~np.isin(rows.y, untrained)
+        found = (session, snapshot.model_id, state.spec, champion.position)
+        if rows.target == "classes":
+            return ~np.isin(rows.y, untrained_classes(*found))
+        untrained = untrained_labels(*found)
+    expected: NDArray[np.bool_] = to_matrix(rows.y, len(rows.labels))[:, untrained].max(1, initial=0) == 0
+    return expected
 
 
 def use_recorded(

@@ -13,6 +13,7 @@ from core.kprior import (
     ChangeInput,
     ChangeTarget,
     Cost,
+    Data,
     Examples,
     MemoryPolicy,
     Result,
@@ -33,7 +34,7 @@ from core.kprior.state import align
 from core.kprior.state.anchor import Anchor, hessian_of
 
 
-def adapt_by(
+def adapt_by(  # noqa: PLR0913 - one parameter for each thing that the benchmarks vary
     method: Method,
     state: State,
     memory: Examples,
@@ -43,6 +44,7 @@ def adapt_by(
     policy: MemoryPolicy | None = None,
     warm_start: bool = True,
     watch: Watch | None = None,
+    inputs: Data = (),
 ) -> Result:
     """Minimise the objective of a method.
 
@@ -56,13 +58,15 @@ def adapt_by(
         Start from the old weights.
     watch
         Called with the backward passes so far and the weights of a network after each step; True ends the training.
+    inputs
+        The past data of a network; mixed inputs get noise of their covariance.
     """
     training, policy, cost = training or Training(), policy or MemoryPolicy(), Cost()
     taught = teach(state, memory, tasks, method)
     state, memory = change_schema(state, memory, tasks)
     with cost.timed():
         state = recentre(state, memory)
-        problem = build_objective(state, memory, tasks, method, cost, Start(training.seed, warm_start), taught)
+        problem = build_objective(state, memory, tasks, method, cost, Start(training.seed, warm_start), taught, inputs)
         solution = solve(problem.objective, problem.start, training, cost, None, watch)
         new_state, rows = next_state(state, problem, solution.w, method, policy, training.seed, cost)
     return Result(new_state, rows, cost, solution.converged)

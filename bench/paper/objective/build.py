@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from bench.paper.objective.methods import Method, Weighting
-from bench.paper.objective.terms import InputMixer, MixedTerm, RemovedTerm, TemperedTerm
-from core.kprior.data.examples import Examples, keys_of
+from bench.paper.objective.terms import InputMixer, MixedTerm, RemovedTerm, TemperedTerm, input_root
+from core.kprior.data.examples import Data, Examples, keys_of
 from core.kprior.model.predictor import Predictor
 from core.kprior.objective.kprior_objective import Problem, retained_memory, weights_of
 from core.kprior.objective.kprior_objective import linear_term as full_linear_term
@@ -38,6 +38,7 @@ def build_objective(
     cost: Cost,
     start: Start | None = None,
     taught: Tensor | None = None,
+    inputs: Data = (),
 ) -> Problem:
     """Build K of a method for the given tasks.
 
@@ -51,6 +52,8 @@ def build_objective(
         The seed of new networks, and whether training starts from the old weights.
     taught
         (m, K) outputs of another model for the memory, in place of the state's own.
+    inputs
+        The past data of a network; mixed inputs get noise of their covariance.
     """
     old, task_set, start = state.predictor, TaskSet.of(tasks), start or Start()
     past = RetainedPast.of(state, task_set.removed, cost)
@@ -79,8 +82,9 @@ def build_objective(
 
     objective = Objective(new, factor * regularizer.delta, linear)
     if len(kept) and method.memory:
-        root = None if past.surrogate is None else past.surrogate.input_root()
-        mixer = InputMixer(old, state.w, root) if method.mixing and not new.linear else None
+        mixer = None
+        if method.mixing and not new.linear:
+            mixer = InputMixer(old, state.w, input_root(old, inputs, past.keys))
         objective.terms += memory_terms(new, kept, old.family.mean(f_star / method.temperature), v, method, mixer, cost)
         if new.family.kinked and method.anchor:
             # In place of soft labels: the linear part of the Bregman divergence of l(y, .).

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from core.kprior import Cost, Examples, Predictor
+from core.kprior import Cost, Data, Examples, Predictor
 from core.kprior.data.examples import EncodedExamples
 from core.kprior.objective.terms import Batch, Term
 from core.kprior.passes.loss import Loss
@@ -89,6 +89,25 @@ def evaluate_by_autograd(term: Term, w: Tensor) -> Loss:
         total.value += float(value.detach())
         total.count += len(rows.x)
     return total
+
+
+def input_root(predictor: Predictor, past: Data, removed: Tensor) -> Tensor | None:
+    """L with L L' the covariance of the encoded inputs of the past without the removed keys; None without a past."""
+    moment: Tensor | None = None
+    for chunk in past:
+        rows = chunk.take(~torch.isin(chunk.key.cpu(), removed))
+        z, weight = predictor.encode(rows.x).flatten(1).double(), predictor.weigh(rows)
+        phi = torch.cat([z, torch.ones_like(z[:, :1])], 1)
+        part = (phi if weight is None else phi * weight.double()[:, None]).T @ phi
+        moment = part if moment is None else moment + part
+    if moment is None:
+        return None
+    count = moment[-1, -1].clamp(min=1e-30)  # weights of rows may be less than one
+    mean = moment[-1, :-1] / count
+    # constant inputs leave small eigenvalues of either sign
+    values, vectors = torch.linalg.eigh(moment[:-1, :-1] / count - mean[:, None] * mean)
+    root: Tensor = vectors * values.clamp(min=0).sqrt()
+    return root
 
 
 @dataclass(frozen=True)

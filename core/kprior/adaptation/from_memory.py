@@ -86,8 +86,6 @@ def next_surrogate(state: State, problem: Problem, w: Tensor) -> Surrogate | Non
         surrogate.replace(predictor, state.w, w, problem.kept.x, weight)
     else:
         surrogate.add(predictor, w, problem.kept.x, weight)
-        if problem.surrogate is not None:  # moments of the inputs do not depend on the model
-            surrogate.moment = problem.surrogate.moment.clone()
     for chunk in chunks_of(problem.task_set.added):
         surrogate.add(predictor, w, chunk.x, predictor.weigh(chunk))
     return surrogate

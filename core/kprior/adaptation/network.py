@@ -30,7 +30,7 @@ from core.kprior.objective.transfer import transplant
 from core.kprior.passes.cost import Cost
 from core.kprior.passes.last_layer import estimate_last_layer, has_last_layer, last_size
 from core.kprior.passes.row_losses import audit_rows
-from core.kprior.solvers import Progress, SolverError, Watch
+from core.kprior.solvers import Progress, SolverError
 from core.kprior.solvers.budgeted_adam import Cooling, MeanPenalty, descend
 from core.kprior.state import State, align
 from core.kprior.state.anchor import Anchor
@@ -61,20 +61,14 @@ def adapt_network(request: AdaptationRequest) -> Result:
     return adapt_surveyed(survey, request.memory, request.policy, request.progress)
 
 
-def adapt_surveyed(
-    survey: Survey, memory: Examples, policy: MemoryPolicy, progress: Progress | None = None, watch: Watch | None = None
-) -> Result:
-    """Adapt a network within the survey's budget. The certificate of the result is the network's audit.
-
-    `watch` is called with the backward passes so far and the weights after each step. If it returns True, the
-    adaptation ends, and the result has not converged.
-    """
+def adapt_surveyed(survey: Survey, memory: Examples, policy: MemoryPolicy, progress: Progress | None = None) -> Result:
+    """Adapt a network within the survey's budget. The certificate of the result is the network's audit."""
     cost = Cost() + survey.cost
     with cost.timed(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(survey.seed)  # dropout draws from the global generator
-        w, audit, converged = descend_in_stages(survey, cost, progress, watch)
+        w, audit = descend_in_stages(survey, cost, progress)
         state, rows = next_network(survey, memory, policy, w)
-    return Result(state, rows, cost, converged, certificate_from_audit(audit))
+    return Result(state, rows, cost, True, certificate_from_audit(audit))
 
 
 def certificate_from_audit(audit: Audit) -> Certificate:
@@ -118,10 +112,8 @@ def fraction_of(rows: int, share: float) -> int:
     return max(MIN_LAST_LAYER_ROWS, round(rows * share))
 
 
-def descend_in_stages(
-    survey: Survey, cost: Cost, progress: Progress | None = None, watch: Watch | None = None
-) -> tuple[Tensor, Audit, bool]:
-    """The new weights, their audit, and whether the descent was not interrupted."""
+def descend_in_stages(survey: Survey, cost: Cost, progress: Progress | None = None) -> tuple[Tensor, Audit]:
+    """The new weights and their audit."""
     predictor = survey.predictor
     new_body = predictor is not survey.state.predictor
     w = transplant(survey.state, predictor, survey.initial_weights(predictor) if new_body else None)
@@ -138,22 +130,18 @@ def descend_in_stages(
     begun, rate, left = 0.0, survey.rate, whole
     penalty = MeanPenalty(survey.regularizer, survey.count)
     if new_body:
-        rate = choose_rate(survey, w, step_loss, max(1, int(TRIAL_FRACTION * whole / size)), cost, watch)
+        rate = choose_rate(survey, w, step_loss, max(1, int(TRIAL_FRACTION * whole / size)), cost)
         left = max(size, survey.budget - cost.backward_passes)
     for stage in NEW_BODY_STAGES if new_body else STAGES:
         steps = max(1, int((stage - begun) * left / size))
-        solution = descend(
-            w, step_loss, steps, cost, cooling=Cooling(rate), penalty=penalty, progress=report, watch=watch
-        )
-        w, begun = solution.w, stage
+        w = descend(w, step_loss, steps, cost, cooling=Cooling(rate), penalty=penalty, progress=report).w
+        begun = stage
         audit = survey.yardstick.measure(predictor, w, cost)
-        if not solution.converged:
-            return w, audit, False
         # A loss that is accepted of a simpler model is no reason to stop early. Progress is no reason to go on: the
         # rate has fallen to zero, and at the full rate again, the weights first get worse.
         if not replace(audit, altered=False).objection:
             break
-    return w, audit, True
+    return w, audit
 
 
 def reset_lost_classes(predictor: Predictor, w: Tensor, lost: Tensor | None) -> Tensor:
@@ -177,7 +165,6 @@ def choose_rate(
     step_loss: Callable[[Tensor], tuple[Tensor, int]],
     steps: int,
     cost: Cost,
-    watch: Watch | None = None,
 ) -> float:
     """The learning rate that reaches the lower loss on unseen rows, starting from w.
 
@@ -187,7 +174,7 @@ def choose_rate(
     losses = {}
     for rate in (survey.rate, survey.rate / RATE_DIVISOR):
         try:
-            tried = descend(w, step_loss, steps, cost, cooling=Cooling(rate), penalty=penalty, watch=watch).w
+            tried = descend(w, step_loss, steps, cost, cooling=Cooling(rate), penalty=penalty).w
         except SolverError:
             losses[rate] = math.inf
             continue

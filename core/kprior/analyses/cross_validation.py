@@ -73,13 +73,13 @@ class CrossValidation:
     """(N,) weights of the rows, without those of classes."""
 
 
-def fold_by_key(folds: int, seed: int = 0) -> FoldOf:
+def fold_by_key(folds: int) -> FoldOf:
     """Folds of single rows, drawn by a hash of their keys.
 
     >>> fold_by_key(5)(torch.arange(1000)).bincount().min() > 150
     tensor(True)
     """
-    return lambda key: (uniform(key, seed + 2**41) * folds).ceil().long().clamp(1, folds) - 1
+    return lambda key: (uniform(key, 2**41) * folds).ceil().long().clamp(1, folds) - 1
 
 
 def cross_validate(

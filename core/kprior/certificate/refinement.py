@@ -22,17 +22,7 @@ MAX_WIDE_PASSES = 60
 """The maximum for a wide model; each costs a small fraction of a pass that measures the curvature."""
 
 
-def certify(
-    state: State,
-    memory: Examples,
-    data: Data,
-    *,
-    holdout: Data = (),
-    passes: int = 1,
-    policy: MemoryPolicy | None = None,
-    afresh: bool = False,
-    seed: int = 0,
-) -> Measurement:
+def certify(state: State, memory: Examples, data: Data, *, holdout: Data = ()) -> Measurement:
     """Bound the distance of a GLM to a retrain, by one pass over the retained data.
 
     Parameters
@@ -40,19 +30,11 @@ def certify(
     state
         The model.
     memory
-        The rows that the state's memory refers to. The memory of a dense GLM is selected anew, by the `policy`.
+        The rows that the state's memory refers to. The memory of a dense GLM is selected anew, with the same size.
     data
         All examples that the state represents.
     holdout
         Examples whose predictions are bounded as well.
-    passes
-        The number of passes that the certificate reports.
-    policy
-        How the new memory is selected; by default, it keeps its size.
-    afresh
-        Measure leverages by an additional pass instead of estimating them from the state.
-    seed
-        Seed of the selection of the memory.
 
     Returns
     -------
@@ -85,8 +67,7 @@ def certify(
         if is_wide(state.predictor):
             result = certify_wide(state, memory, data, holdout, Cost(), rounds=0)
         else:
-            reuse = Reuse.WEIGHTS if afresh else Reuse.LEVERAGES
-            result = certify_dense(state, memory, data, holdout, passes, policy, reuse, seed)
+            result = certify_dense(state, memory, data, holdout, 1, None, Reuse.LEVERAGES, seed=0)
     return replace(result, cost=result.cost + timer)
 
 

@@ -9,14 +9,13 @@ from core.kprior.certificate.bounds import prediction_bound_by_length
 from core.kprior.certificate.certificate import Certificate
 from core.kprior.certificate.labels import wide_label_bounds
 from core.kprior.certificate.result import Measurement
-from core.kprior.certificate.wide_objective import WideObjective, WideSolution, descent_reporter
+from core.kprior.certificate.wide_objective import WideObjective, WideSolution
 from core.kprior.curvature import Blocks, Curvature
 from core.kprior.curvature.estimate import estimate_curvature, estimate_inverse, sample_fraction
 from core.kprior.curvature.row_space import has_few_rows
 from core.kprior.data.examples import Data, Examples
 from core.kprior.passes.cost import Cost
 from core.kprior.passes.encoded import EncodedData
-from core.kprior.solvers import Progress
 from core.kprior.solvers.preconditioned_lbfgs import Descent, ValueAndGradient
 from core.kprior.state import State, align, move_anchor
 from core.kprior.state.anchor import Anchor
@@ -32,7 +31,6 @@ def refine_wide(
     tolerance: float,
     rounds: int,
     cost: Cost,
-    progress: Progress | None = None,
 ) -> tuple[State, WideSolution]:
     """Descend from the anchor, whose gradient is known, to within the tolerance; the anchor moves to the result."""
     predictor, regularizer, anchor = state.predictor, state.regularizer, state.anchor
@@ -47,7 +45,6 @@ def refine_wide(
         curvature = estimate_curvature(predictor, state.w, encoded.sample(fraction, 0), state.count, 0)
     start = anchor.gradient + regularizer.gradient(anchor.w) if anchor.exact else None
     w = anchor.w if anchor.exact else state.w
-    report = None if progress is None else descent_reporter(progress)
     first = min(rounds, PASSES_PER_STAGE)
     if rounds == 0:
         return measured_state(state, memory, objective.measure(unmoved(state)), curvature)
@@ -55,7 +52,7 @@ def refine_wide(
         inverse = estimate_inverse(predictor, w, encoded.sample(fraction, 0), state.count, 0, delta)
     else:
         inverse = curvature.inverse(delta)
-    descent = objective.minimise(w, inverse, tolerance, start=start, max_passes=first, report=report)
+    descent = objective.minimise(w, inverse, tolerance, start=start, max_passes=first)
     while not descent.stopped and descent.passes < rounds:
         # Progress is slow: use the curvature at the present weights instead of that at the start.
         some, left = encoded.sample(fraction, 0), rounds - descent.passes
@@ -65,9 +62,7 @@ def refine_wide(
             curvature = estimate_curvature(predictor, descent.w, some, state.count, 0)
             inverse = curvature.inverse(delta)
         known = descent.evaluation.gradient if descent.evaluation.careful else None
-        more = objective.minimise(
-            descent.w, inverse, tolerance, start=known, max_passes=min(left, PASSES_PER_STAGE), report=report
-        )
+        more = objective.minimise(descent.w, inverse, tolerance, start=known, max_passes=min(left, PASSES_PER_STAGE))
         stuck = torch.equal(more.w, descent.w)
         descent = replace(more, passes=descent.passes + more.passes)
         if stuck:

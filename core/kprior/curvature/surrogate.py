@@ -1,14 +1,11 @@
-"""Sums over past data, from which a new model learns the old model's outputs on inputs that are no longer available.
+"""Sums over past data, from which a linear model learns a larger model's outputs on inputs that are not available.
 
-**Change into a linear model.** For new weights theta the past contributes, to second order,
-sum_i s_i/2 |phi_i' theta - f*_i|^2, where s_i is a slope of h between f*_i and the output of the new model. That output
-is unknown, but a smaller model class explains less, so its outputs are smaller: s_i is the mean slope of h from f*_i to
-SHRINKAGE f*_i. The tangent h'(f*_i) would be nearly zero wherever the old model is nearly certain.
+For new weights theta the past contributes, to second order, sum_i s_i/2 |phi_i' theta - f*_i|^2, where s_i is a slope
+of h between f*_i and the output of the new model. That output is unknown, but a smaller model class explains less, so
+its outputs are smaller: s_i is the mean slope of h from f*_i to SHRINKAGE f*_i. The tangent h'(f*_i) would be nearly
+zero wherever the old model is nearly certain.
 
-**Mixed inputs.** x = a u_i + (1 - a) u_j with a uniform has 2/3 of the inputs' covariance. Noise with a third
-of it compensates for that, and reaches directions that no input in memory has; it is drawn from the second moments.
-
-All are sums over examples and are stored like curvature: adding and removing examples updates them.
+The sums are stored like curvature: adding and removing examples updates them.
 """
 
 from __future__ import annotations
@@ -39,8 +36,6 @@ class Surrogate:
     """(D, D) sum_i v_i s_i phi_i phi_i'."""
     cross: Tensor
     """(D, K) sum_i v_i s_i phi_i f*_i'."""
-    moment: Tensor
-    """(D, D) sum_i v_i phi_i phi_i'."""
 
     @classmethod
     def zeros(cls, predictor: Predictor) -> Surrogate | None:
@@ -50,11 +45,11 @@ class Surrogate:
         if plain or size > MAX_INPUTS or isinstance(predictor.body, Leaves):
             return None
         square = torch.zeros(size, size, dtype=torch.float64, device=predictor.device)
-        return cls(square, square.new_zeros(size, predictor.family.outputs), square.clone())
+        return cls(square, square.new_zeros(size, predictor.family.outputs))
 
     def copy(self) -> Surrogate:
         """An independent copy."""
-        return Surrogate(self.gram.clone(), self.cross.clone(), self.moment.clone())
+        return Surrogate(self.gram.clone(), self.cross.clone())
 
     def add(self, predictor: Predictor, w: Tensor, x: Tensor, weight: Tensor | None = None) -> None:
         """Add examples, or remove them with negative weights."""
@@ -68,13 +63,11 @@ class Surrogate:
         scaled = phi * (predictor.family.secant(f, SHRINKAGE) * v)[:, None]
         self.gram += scaled.T @ phi
         self.cross += scaled.T @ f
-        self.moment += (phi * v[:, None]).T @ phi
 
     def merge(self, other: Surrogate) -> None:
         """Add the sums over other examples."""
         self.gram += other.gram
         self.cross += other.cross
-        self.moment += other.moment
 
     def replace(self, predictor: Predictor, old: Tensor, new: Tensor, x: Tensor, weight: Tensor) -> None:
         """Replace the contributions of available examples at the old weights by those at the new weights.
@@ -86,26 +79,14 @@ class Surrogate:
         own = Surrogate(*(torch.zeros_like(t) for t in vars(self).values()))
         own.add(predictor, old, x, weight)
         weight = weight * balance(self.gram, own.gram)
-        moment = self.moment
         self.add(predictor, old, x, -weight)
         self.add(predictor, new, x, weight)
-        self.moment = moment
 
     def clip(self) -> None:
         """Restore positive semi-definiteness after examples were removed."""
         whole = Full(self.gram)
         whole.clip()
         self.gram = whole.matrix
-
-    def input_root(self) -> Tensor:
-        """L with L L' the covariance of the encoded inputs: (D - 1, D - 1)."""
-        count = self.moment[-1, -1].clamp(min=1e-30)  # weights of rows may be less than one
-        mean = self.moment[-1, :-1] / count
-        covariance = self.moment[:-1, :-1] / count - mean[:, None] * mean
-        # constant inputs and removed examples leave small eigenvalues of either sign
-        values, vectors = torch.linalg.eigh(covariance)
-        root: Tensor = vectors * values.clamp(min=0).sqrt()
-        return root
 
 
 def change_surrogate(

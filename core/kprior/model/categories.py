@@ -18,13 +18,11 @@ SAME: dict[int | str, tuple[str, ...]] = {
 """Spellings of the same value, for columns that are boolean in one place and have numbers in another."""
 
 
-def spellings_of(values: list[int | str]) -> dict[str, float]:
-    """Map every text that means a value to the code of the value; CSV has only texts.
+def texts_of(values: list[int | str]) -> dict[str, float]:
+    """Map every text that CSV may have for a value to the code of the value.
 
-    >>> spellings_of(["a", 2, "true"])
-    {'a': 0.0, '2': 1.0, 'true': 2.0, '2.0': 1.0, 'True': 2.0, 'TRUE': 2.0, '1': 2.0, '1.0': 2.0}
-    >>> spellings_of([0, 1])["true"]
-    1.0
+    >>> texts_of(["a", 2, "true"])
+    {'a': 0.0, '2': 1.0, 'true': 2.0, '2.0': 1.0, 'True': 2.0, 'TRUE': 2.0}
     """
     codes = {str(value): float(code) for code, value in enumerate(values)}
     for value in values:
@@ -33,6 +31,19 @@ def spellings_of(values: list[int | str]) -> dict[str, float]:
         elif value in ("true", "false"):  # Python writes True
             codes.setdefault(value.capitalize(), codes[value])
             codes.setdefault(value.upper(), codes[value])
+    return codes
+
+
+def spellings_of(values: list[int | str]) -> dict[str, float]:
+    """Like `texts_of`, for columns: true and false also mean 1 and 0, and the other way round.
+
+    >>> spellings_of(["a", 2, "true"])
+    {'a': 0.0, '2': 1.0, 'true': 2.0, '2.0': 1.0, 'True': 2.0, 'TRUE': 2.0, '1': 2.0, '1.0': 2.0}
+    >>> spellings_of([0, 1])["true"]
+    1.0
+    """
+    codes = texts_of(values)
+    for value in values:
         for spelling in SAME.get(value, ()):
             codes.setdefault(spelling, codes[str(value)])
     return codes

@@ -52,25 +52,6 @@ class L2:
         size = w.abs() if self.toward is None else w.abs() + self.toward.abs()
         return self.delta * size if self.linear is None else self.delta * size + self.linear.abs()
 
-    def conjugate(self, eta: Tensor) -> Tensor:
-        """R*(eta) = sup_w <w, eta> - R(w): infinite if an unpenalised weight has a dual parameter."""
-        eta = eta if self.linear is None else eta - self.linear
-        free = self.delta == 0
-        if bool((eta[free] != 0).any()):
-            return torch.full((), torch.inf, dtype=eta.dtype, device=eta.device)
-        value = 0.5 * (eta[~free] ** 2 / self.delta[~free]).sum()
-        return value if self.toward is None else value + (self.toward * eta).sum()
-
-
-def bregman(new: L2, old: L2, w: Tensor, w_star: Tensor) -> Tensor:
-    """B_GR(w || w*) = G(w) + R*(eta*) - <w, eta*>, eta* = grad R(w*)   (paper, Eq. 20).
-
-    For one delta each it is 1/2 (gamma |w|^2 + delta |w*|^2 - 2 delta <w, w*>), and for G = R the
-    Bregman divergence delta/2 |w - w*|^2 of Eq. 8.
-    """
-    eta = old.gradient(w_star)
-    return new.value(w) + old.conjugate(eta) - (w * eta).sum()
-
 
 def regularizer_of(spec: Regularizer, predictor: Predictor) -> L2:
     """The regularizer of a spec, for a model whose encoder has its units.

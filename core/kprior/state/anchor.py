@@ -92,6 +92,8 @@ class Anchor:
             curvature = backend.from_tensors(take_group(tensors, "curvature"), predictor)
             if curvature.product(tensors["w"]).shape != tensors["w"].shape:
                 raise ValueError("The curvature does not fit the weights.")
+        if tensors["figures"].shape != (len(SCALARS),):
+            raise ValueError(f"The anchor has {len(tensors['figures'])} figures, not {len(SCALARS)}.")
         exact, *scalars = tensors["figures"].tolist()
         detail = Detail.from_tensors(found) if (found := take_group(tensors, "detail")) else None
         if detail is not None and detail.low.shape != tensors["w"].shape:

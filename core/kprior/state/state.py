@@ -28,8 +28,9 @@ from core.kprior.passes.last_layer import LastLayer, last_size
 from core.kprior.state.anchor import Anchor
 
 FORMAT = "amend.state"
-FORMAT_VERSION, PACKED_VERSION = 2, 3
-"""Files with a packed curvature have a version of their own, because engines from before it cannot read them."""
+FORMAT_VERSION, NEWER_VERSION = 2, 3
+"""Files with a packed curvature, or with a surrogate, have the second: engines that know only the first cannot read
+them."""
 CURVATURE = "anchor.curvature.matrix"
 PACKED_WEIGHTS = 1_025
 """From this number of weights on, the curvature is packed: most pairs of leaves of a tree ensemble share no example."""
@@ -125,8 +126,9 @@ class State:
         tensors |= join_groups({"anchor": anchored})
         if CURVATURE in tensors and len(self.w) >= PACKED_WEIGHTS:
             tensors |= join_groups({CURVATURE: pack_symmetric(tensors.pop(CURVATURE))})
-            header["version"] = PACKED_VERSION
+            header["version"] = NEWER_VERSION
         if self.surrogate is not None:
+            header["version"] = NEWER_VERSION
             tensors |= {f"surrogate.{k}": v for k, v in vars(self.surrogate).items()}
         if self.last_layer is not None:
             tensors |= {f"last_layer.{k}": v for k, v in vars(self.last_layer).items()}
@@ -168,7 +170,7 @@ class State:
         anchor = Anchor.from_tensors(take_group(tensors, "anchor"), backend, predictor)
         surrogate = None
         if "surrogate.gram" in tensors:
-            surrogate = Surrogate(**take_group(tensors, "surrogate"))
+            surrogate = Surrogate(tensors["surrogate.gram"], tensors["surrogate.cross"])
         last_layer = None
         if "last_layer.value" in tensors:
             last_layer = LastLayer(**take_group(tensors, "last_layer"))
@@ -265,9 +267,9 @@ def read_envelope(data: bytes) -> dict[str, Any]:
         format_, version = envelope["header"]["format"], envelope["header"]["version"]
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise StateError("The header of the state is damaged.") from error
-    if format_ != FORMAT or version not in (FORMAT_VERSION, PACKED_VERSION):
+    if format_ != FORMAT or version not in (FORMAT_VERSION, NEWER_VERSION):
         raise StateError(
             f"The format of the state is {format_!r}, version {version!r}, but this engine reads {FORMAT!r}, versions "
-            f"{FORMAT_VERSION} and {PACKED_VERSION}. Retrain the model."
+            f"{FORMAT_VERSION} and {NEWER_VERSION}. Retrain the model."
         )
     return envelope

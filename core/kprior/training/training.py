@@ -24,8 +24,7 @@ from core.kprior.passes.moments import fit_encoder, initial_weights_from
 from core.kprior.solvers import Progress, Solve, Training, Watch, solve
 from core.kprior.solvers.budgeted_adam import descend_warm
 from core.kprior.state import State
-from core.kprior.state.anchor import hessian_of
-from core.kprior.state.measurement import choose_memory, measure
+from core.kprior.state.measurement import measure
 from core.kprior.training.tree_boosting import fit_splits
 from core.kprior.training.wide import MAX_NEWTON_WORK, descends_by_gradients, train_by_gradients
 
@@ -192,54 +191,3 @@ def fit_statistics(predictor: Predictor, w: Tensor, data: Data) -> None:
             for start in range(0, len(chunk), STATISTICS_ROWS):
                 predictor.outputs(w, chunk.x[start : start + STATISTICS_ROWS], training=True)
     predictor.batch_statistics = False
-
-
-def reselect(state: State, data: Data, policy: MemoryPolicy, seed: int = 0) -> Result:
-    """Select the memory anew, by a pass over all examples. The weights stay, and the anchor moves to them.
-
-    Parameters
-    ----------
-    state
-        The state whose memory is selected.
-    data
-        All examples that it represents.
-    policy
-        How many examples it remembers, and which.
-    seed
-        Seed of random selections.
-
-    Returns
-    -------
-    Result
-        The same model with another memory.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from core.kprior import Examples, MemoryPolicy, reselect, train
-    >>> spec = {"input": {"kind": "vector", "dim": 1}, "target": {"kind": "number"}}
-    >>> spec |= {"architecture": {"kind": "linear"}, "regularizer": {"kind": "l2", "delta": 1.0}}
-    >>> x = torch.arange(10.0)[:, None]
-    >>> data = [Examples(torch.arange(10), x, 3 * x + 1)]
-    >>> state = train(spec, data).state
-    >>> more = reselect(state, data, MemoryPolicy(fraction=0.4))
-    >>> len(state.memory), len(more.state.memory), bool((more.state.w == state.w).all())
-    (1, 4, True)
-    """
-    cost = Cost()
-    with cost.timed():
-        choice = MemoryChoice(policy, policy.size(state.count), seed, state.memory.generation + 1)
-        if is_wide(state.predictor):
-            memory, rows, _ = choose_memory(state.predictor, state.anchor.w, data, choice, cost)
-            return Result(replace(state, memory=memory), rows, cost, True)
-        kind = None if state.curvature is None else state.curvature.kind
-        near = hessian_of(state.predictor, state.regularizer, state.anchor) if is_dense(state) else None
-        measured = measure(state.predictor, state.regularizer, state.w, data, choice, kind, cost, near)
-        state = replace(
-            state,
-            anchor=measured.anchor,
-            memory=measured.memory,
-            surrogate=measured.surrogate,
-            last_layer=measured.last_layer,
-        )
-    return Result(state, measured.rows, cost, True)

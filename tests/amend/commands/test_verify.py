@@ -61,7 +61,7 @@ def test_json_has_the_same_content(files: dict[str, str]) -> None:
         "result": "passed",
         "detail": "8 files",
     }
-    assert len(found["unproven"]) == 5
+    assert len(found["unproven"]) == 6
 
 
 @pytest.mark.parametrize("option", [[], ["--key", "nothing"], ["--head", "nothing"], ["--authority", "nothing"]])

@@ -186,6 +186,13 @@ def test_torch_layers_become_a_network() -> None:
     assert made.input == {"kind": "image", "shape": [1, 2, 2]}
     truth = torch.softmax(module.eval()(torch.from_numpy(x)), 1).detach().numpy()
     close(predicted(adopted(made, examples), made, examples), truth)
+    tensors = {name: torch.from_numpy(values) for name, values in examples.items()}
+    assert imported(module, tensors, outputs=made.target).weights == made.weights
+    relu = torch.nn.ReLU()
+    again = torch.nn.Sequential(
+        *(torch.nn.Flatten(), torch.nn.Linear(4, 6), relu, torch.nn.Linear(6, 6), relu, torch.nn.Linear(6, 3))
+    )
+    assert imported(again, examples, outputs=made.target).architecture == {"kind": "mlp", "hidden": [6, 6]}
     with pytest.raises(EstimatorUnsupported, match="outputs="):
         imported(module, examples)
 
@@ -269,3 +276,15 @@ def test_columns_that_are_not_used_are_not_sent() -> None:
     made = imported(pipeline, examples)
     assert spec_of(made)["input"] == {"kind": "table", "columns": [{"name": "age", "type": "number"}]}
     assert sorted(made.examples.column_names) == ["age", "id", "split", "y"]
+
+
+def test_a_column_that_is_missing_in_the_first_rows_keeps_its_type() -> None:
+    rows = pd.concat([frame(10_000, "binary").assign(plan=None), frame(60, "binary")], ignore_index=True)
+    assert str(describe_inputs(rows, "y").table.schema.field("plan").type) in ("string", "large_string")
+
+
+def test_a_column_named_y_next_to_the_target_is_no_input() -> None:
+    rows = frame(60, "binary").rename(columns={"y": "left"}).assign(y=1.0)
+    fitted = LogisticRegression().fit(rows[["age", "pay"]], rows.left)
+    made = compose(fitted, describe_inputs(rows, "left"), None, None)
+    assert made.examples.column("y").to_pylist() == rows.left.tolist()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from copy import copy
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,12 @@ import pytest
 import torch
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import ColumnTransformer
 from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge, SGDClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import QuantileTransformer, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, QuantileTransformer, StandardScaler
 
 from amend import EstimatorUnsupported
 from amend.estimators import Import
@@ -156,6 +158,10 @@ def test_onnx_predicts_the_same(name: str) -> None:
             make_pipeline(QuantileTransformer(n_quantiles=8), MLPClassifier((2,), tol=1.0, random_state=0)),
             "Replace it with one of the supported steps",
         ),
+        (
+            make_pipeline(FunctionTransformer(partial(np.clip, a_min=0, a_max=9)), LogisticRegression()),
+            "A FunctionTransformer of 'partial' cannot be imported. Use one of NumPy's log1p",
+        ),
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -163,6 +169,15 @@ def test_errors_name_an_alternative(estimator: Any, why: str) -> None:
     rows = orders(80)[["size", "price", "returned"]].rename(columns={"returned": "y"})
     with pytest.raises(EstimatorUnsupported, match=why):
         imported(estimator.fit(rows[["size", "price"]], rows.y), rows)
+
+
+def test_converted_steps_keep_the_names_of_columns() -> None:
+    rows = orders(80)[["size", "price", "returned"]].rename(columns={"returned": "y", "price": "price in €"})
+    columns = [("q", QuantileTransformer(n_quantiles=8), ["price in €"]), ("rest", StandardScaler(), ["size"])]
+    estimator = make_pipeline(ColumnTransformer(columns), LogisticRegression())
+    made = imported(estimator.fit(rows.drop(columns="y"), rows.y), rows)
+    assert made.content is not None
+    assert {one.name for one in onnxruntime.InferenceSession(made.content).get_inputs()} == {"size", "price in €"}
 
 
 def test_dropped_columns_are_not_sent() -> None:

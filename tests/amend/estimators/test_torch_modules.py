@@ -56,6 +56,11 @@ MODULES: dict[str, tuple[Any, tuple[int, ...], dict[str, Any]]] = {
         (4,),
         {"kind": "number"},
     ),
+    "an activation that occurs twice": (
+        lambda: nn.Sequential(nn.Linear(4, 6), *twice(nn.GELU()), nn.Linear(6, 1)),
+        (4,),
+        BINARY,
+    ),
     "images": (
         lambda: nn.Sequential(
             *(nn.Conv2d(1, 4, 3, padding=1, bias=False), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2)),
@@ -70,6 +75,11 @@ MODULES: dict[str, tuple[Any, tuple[int, ...], dict[str, Any]]] = {
         BINARY,
     ),
 }
+
+
+def twice(layer: nn.Module) -> list[nn.Module]:
+    """A layer that occurs twice, as activations often do."""
+    return [layer, nn.Linear(6, 6), layer]
 
 
 def rows_of(shape: tuple[int, ...], target: dict[str, Any], n: int = 80) -> dict[str, Any]:
@@ -193,6 +203,11 @@ def test_a_frozen_body_becomes_an_encoder_with_a_linear_head(name: str) -> None:
         (nn.Sequential(nn.Linear(4, 8), nn.GELU()), "last layer of the module must be a Linear"),
         (nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 2)), "has 2 outputs, but the target needs 1"),
         (nn.Sequential(nn.Linear(5, 8), nn.GELU(), nn.Linear(8, 1)), r"cannot read rows of the shape \[4\]: .*4.*5"),
+        (
+            nn.Sequential(nn.Linear(4, 6), *twice(nn.Linear(6, 6)), nn.Linear(6, 1)),
+            "Layers 1 and 3 are the same Linear, but Amend cannot share weights. Use two layers",
+        ),
+        (nn.Sequential(nn.LSTM(4, 4), nn.Linear(4, 1)), "Cannot import layer 0, an LSTM. Supported layers"),
         (nn.Linear(4, 1), "Pass a torch Sequential, or write a plugin"),
     ],
 )

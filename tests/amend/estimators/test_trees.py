@@ -204,6 +204,17 @@ def test_pipeline_of_scaler_one_hot_encoder_and_gradient_boosting(kind: str) -> 
     check(pipeline, rows, kind, fresh)
 
 
+def test_a_threshold_may_be_the_rounded_value_of_a_scaled_column() -> None:
+    """Of sparse features, scikit-learn takes values themselves as thresholds."""
+    rows = frame().assign(floor=np.arange(N) % 9 * 1.0).fillna(30.0)
+    columns = [("n", StandardScaler(), ["visits", "floor", "age"]), ("c", OneHotEncoder(), ["plan"])]
+    encoder = ColumnTransformer(columns, sparse_threshold=1.0)
+    forest = RandomForestRegressor(20, max_depth=8, random_state=0)
+    check(make_pipeline(encoder, forest).fit(rows.drop(columns="score"), rows.score), rows, "number")
+    scaled = make_pipeline(encoder, StandardScaler(with_mean=False), forest)
+    check(scaled.fit(rows.drop(columns="score"), rows.score), rows, "number")
+
+
 @pytest.mark.parametrize("unknown", [-1, np.nan])
 @pytest.mark.parametrize(
     "model",

@@ -17,7 +17,7 @@ from amend.verification import BundleError, Result, verify_bundle
 from amend.verification import bundle as bundles
 from tests.amend.verification import models
 from tests.amend.verification.builder import Bundle, Model, make_bundle, manifest_of, zip_bytes
-from tests.amend.verification.conftest import Verify, results
+from tests.amend.verification.conftest import KEY, Verify, results
 
 
 def write(path: Path, content: bytes) -> Path:
@@ -37,7 +37,7 @@ def test_names_that_leave_the_bundle_are_refused(name: str, tmp_path: Path) -> N
         info = bundles.ZipInfo("x")
         info.filename = info.orig_filename = name
         archive.writestr(info, b"{}")
-    with pytest.raises(BundleError):
+    with pytest.raises(BundleError, match="invalid name"):
         verify_bundle(tmp_path / "bundle.zip")
 
 
@@ -93,7 +93,10 @@ def test_a_file_that_is_larger_than_its_header_says_fails(tmp_path: Path) -> Non
     content = zip_bytes(files)
     size = struct.pack("<I", len(files["entries.json"]))
     assert content.count(size) >= 2
-    assert not verify_bundle(write(tmp_path / "bundle.zip", content.replace(size, struct.pack("<I", 10)))).passed
+    key = write(tmp_path / "key", KEY.encode())
+    assert verify_bundle(write(tmp_path / "bundle.zip", content), key).passed
+    smaller = content.replace(size, struct.pack("<I", 10))
+    assert not verify_bundle(write(tmp_path / "bundle.zip", smaller), key).passed
 
 
 def test_other_compressions_are_refused(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from core.database import Database
 from core.erasure import decisions, queries, requests, state_changes, state_machine
 from core.erasure.identifiers import subjects_of
 from core.erasure.request_details import RequestDetails
-from core.ledger.batch import subject_hash
+from core.ledger.subject_hashes import subject_hash
 from core.tables.erasures import UNDONE, Erasure, ErasureState, Part
 from core.tables.models import Model
 from core.versions.store import Store

@@ -22,7 +22,7 @@ from core.erasure.request_details import RequestDetails
 from core.erasure.requests import restrict_processing
 from core.erasure.verification import verify
 from core.errors import Conflict, Unavailable
-from core.ledger.batch import subject_hash
+from core.ledger.subject_hashes import subject_hash
 from core.lifecycle.replay_after_restore import replay
 from core.register import files, merkle, signed_tree
 from core.register.record_retention import expire_records

@@ -16,7 +16,7 @@ from core.erasure.due_dates import months_after
 from core.erasure.identifiers import token_of
 from core.errors import Conflict, NotFound
 from core.jobs import leases
-from core.ledger.batch import subject_hash
+from core.ledger.subject_hashes import subject_hash
 from core.suppressions import Screen
 from core.tables.erasures import ErasureState, Identifier, Receipt
 from core.tables.jobs import Job, JobKind, JobState

@@ -16,8 +16,9 @@ from sqlalchemy.orm import Session
 from core import ledger
 from core.database import Database
 from core.ledger import Added, Replaced
-from core.ledger.batch import Batch, subject_hash
+from core.ledger.batch import Batch
 from core.ledger.passes import Pass
+from core.ledger.subject_hashes import subject_hash
 from core.models import catalog
 from core.models.policy import HoldoutPolicy, Policy
 from core.models.spec import SpecSchema

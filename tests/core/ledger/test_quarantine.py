@@ -12,9 +12,10 @@ from core import ledger
 from core.database import Database
 from core.errors import Conflict
 from core.ledger import passes
-from core.ledger.batch import subject_hash, to_times
+from core.ledger.batch import to_times
 from core.ledger.quarantine import accept, discard, quarantine, quarantined_versions
 from core.ledger.spec_history import spec_at
+from core.ledger.subject_hashes import subject_hash
 from core.tables.ledger import Change, ChangeKind, Example
 from core.tables.models import Model
 from tests.core.ledger.reference_ledger import DRAW, SECRET, Row, add, batch, locked, new_model

@@ -17,8 +17,8 @@ from core.clock import now
 from core.database import Database
 from core.errors import Conflict
 from core.ledger.additions import Added, Ingest
-from core.ledger.batch import subject_hash
 from core.ledger.quarantine import count_returned, quarantined_versions
+from core.ledger.subject_hashes import subject_hash
 from core.settings import Settings
 from core.suppressions import Screen
 from core.tables.audit import AuditEntry, Suppression

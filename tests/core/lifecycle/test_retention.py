@@ -14,8 +14,8 @@ from core.database import Database
 from core.erasure.decisions import refuse
 from core.erasure.request_details import RequestDetails
 from core.erasure.requests import receive
-from core.ledger.batch import subject_hash
 from core.ledger.quarantine import quarantine
+from core.ledger.subject_hashes import subject_hash
 from core.lifecycle import example_retention
 from core.lifecycle.example_retention import expire_due
 from core.models.policy import Policy, patch

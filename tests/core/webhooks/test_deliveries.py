@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -47,8 +48,10 @@ def emit(database: Database, event: WebhookEvent = PROMOTED, count: int = 1) -> 
             events.emit(session, event, model="churn", version=version)
 
 
-def send(database: Database) -> int:
-    return deliveries.send_due(database, SECRET, private=True)
+def send(database: Database, secret: bytes = SECRET, private: bool = True) -> int:
+    """Send all deliveries that are due; the number of attempts."""
+    with closing(deliveries.Sender(database, secret, private)) as sender:
+        return sum(attempts.result() for attempts in sender.start_due())
 
 
 def listed(database: Database, id: str) -> list[Delivery]:
@@ -90,7 +93,7 @@ def test_the_secret_cannot_be_read_from_the_database(database: Database, receive
     assert secret.encode() not in stored
     assert signing.decrypt(stored, SECRET) == secret
     emit(database)
-    deliveries.send_due(database, b"another key", private=True)
+    send(database, b"another key")
     assert receiver.got == []
     assert "AMEND_SECRET_KEY" in (listed(database, id)[0].error or "")
 
@@ -222,7 +225,7 @@ def test_no_response_and_a_private_address_are_different_errors(database: Databa
     send(database)
     assert listed(database, id)[0].error == "No response (ConnectError)."
     later(database, timedelta(hours=1))
-    deliveries.send_due(database, SECRET, private=False)
+    send(database, private=False)
     assert "private address" in (listed(database, id)[0].error or "")
 
 

@@ -145,4 +145,4 @@ def map_surrogate(surrogate: Surrogate | None, A: Tensor) -> Surrogate | None:
     one = torch.zeros(1, A.shape[1], dtype=A.dtype, device=A.device)
     one[0, -1] = 1
     B = torch.cat([A, one])
-    return Surrogate(B @ surrogate.gram @ B.T, B @ surrogate.cross, B @ surrogate.moment @ B.T)
+    return Surrogate(B @ surrogate.gram @ B.T, B @ surrogate.cross)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from bench.reselection import reselect
 from core.kprior import (
     AddData,
     ChangeModel,
@@ -19,7 +20,6 @@ from core.kprior import (
     Training,
     adapt,
     draw_from,
-    reselect,
     train,
 )
 from core.kprior.training.training import Predecessor

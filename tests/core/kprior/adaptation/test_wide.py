@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from bench.paper.objective.build import data_gradient
+from bench.reselection import reselect
 from core.kprior import (
     AddData,
     ChangeModel,
@@ -23,7 +24,6 @@ from core.kprior import (
     certify,
     curvature,
     refine,
-    reselect,
     train,
 )
 from core.kprior.curvature import Blocks

@@ -11,7 +11,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.kprior import Examples, MemoryPolicy, Result, Select, State, Training, certify, reselect, train
+from bench.reselection import reselect
+from core.kprior import Examples, MemoryPolicy, Result, Select, State, Training, certify, train
 from core.kprior import curvature as curvature_room
 from core.kprior.curvature import BACKENDS
 from core.kprior.data.codec import pack, unpack
