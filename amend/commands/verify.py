@@ -50,12 +50,13 @@ def verify(
         output.print_json({"passed": found.passed, "checks": checks, "unproven": found.unproven})
         raise typer.Exit(0 if found.passed else 1)
     columns = {
-        "checked": lambda check: check.what,
-        "by what means": lambda check: check.means,
+        "check": lambda check: check.what,
+        "method": lambda check: check.means,
         "result": lambda check: f"{check.result.value}: {check.detail}" if check.detail else check.result.value,
     }
     output.print_table(found.checks, columns)
-    typer.echo("\nNot proven:")
+    if found.unproven:
+        typer.echo("\nNot proven:")
     for sentence in found.unproven:
         typer.echo(f"- {output.printable(sentence)}")
     typer.echo("\nEvery check passed." if found.passed else "\nNot every check passed.")

@@ -95,7 +95,7 @@ def read_estimator(estimator: Any, target: Mapping[str, Any] | None, inputs: Inp
         return read_sequential(estimator, target)
     for kind, instead in ALTERNATIVES.items():
         if is_a(estimator, kind):
-            raise EstimatorUnsupported(f"{name_of(estimator)} cannot be imported. Advice: {instead}.")
+            raise EstimatorUnsupported(f"{name_of(estimator)} cannot be imported. {instead[0].upper()}{instead[1:]}.")
     require(is_a(estimator, *LINEAR, *MLPS), f"{name_of(estimator)} cannot be imported. Supported: {SUPPORTED}.")
     require(hasattr(estimator, "coef_") or hasattr(estimator, "coefs_"), "The estimator is not fitted.")
     return read_network(estimator, inputs.rows) if is_a(estimator, *MLPS) else read_linear(estimator, inputs)

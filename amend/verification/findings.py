@@ -30,7 +30,7 @@ class Result(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """One check: what was checked, by what means, and the result."""
+    """One check: what was checked, how, and the result."""
 
     what: str
     means: str

@@ -173,7 +173,7 @@ class Evaluation(Accumulator):
             found["heaviest"] = heaviest
         for metric in rows.metrics:
             value, error = astuple(estimate_reported(rows, metric, clusters))
-            found |= {metric: value, f"{metric}_se": error if len(rows) > 1 else 0.0}
+            found |= {metric: value, f"{metric}_se": error if len(rows) > 1 else math.nan}
         if not self.classifies:
             found |= explained_variance(rows.score, rows.y, rows.weight, clusters)
             if self._levels.any():
@@ -257,7 +257,7 @@ def describe_labels(rows: ScoredRows, clusters: Clusters | None) -> dict[str, fl
     for name, one in zip(rows.labels, each_label(rows), strict=True):
         for metric in LABEL_METRICS:
             estimated = estimate_reported(one, metric, clusters)
-            error = estimated.se if len(rows) > 1 else 0.0
+            error = estimated.se if len(rows) > 1 else math.nan
             found |= {f"{name}/{metric}": estimated.value, f"{name}/{metric}_se": error}
         found[f"{name}/baseline_average_precision"] = share = float(one.truth.mean())
         shares += [share] if share else []

@@ -198,10 +198,10 @@ def compare_with_frozen(windows: Sequence[QualityWindow], metric: Metric) -> Pai
 def describe_verdict(pair: PairedEstimate | None, metric: Metric) -> str:
     """One sentence about what the updates are worth.
 
-    >>> describe_verdict(PairedEstimate(0.726, 0.758, se=0.008, rows=2100), "accuracy")
-    'On the last 2 100 new examples, updating raised accuracy from 0.726 to 0.758 (4.0 standard errors).'
+    >>> describe_verdict(PairedEstimate(0.726, 0.758, se=0.008, rows=2100), "auc")
+    'On the last 2 100 new examples without an alarm, updating raised auc from 0.726 to 0.758 (4.0 standard errors).'
     >>> describe_verdict(PairedEstimate(0.55, 0.549, se=0.004, rows=900), "loss")
-    'On the last 900 new examples, the updated and the frozen model did equally well: loss 0.549 and 0.55.'
+    'On the last 900 new examples without an alarm, updating made no clear difference: loss 0.549 instead of 0.55.'
     """
     if pair is None or not math.isfinite(pair.difference):
         return "There are no recent scores to compare the updated model with the frozen one."
@@ -209,10 +209,10 @@ def describe_verdict(pair: PairedEstimate | None, metric: Metric) -> str:
     before, after = f"{pair.first:.3g}", f"{pair.second:.3g}"
     sigmas = abs(pair.difference) / pair.se if pair.se > 0 else 0.0
     if sigmas < SIGNIFICANT:
-        equal = "the updated and the frozen model did equally well"
-        return f"On the last {rows} new examples, {equal}: {label} {after} and {before}."
+        equal = f"updating made no clear difference: {label} {after} instead of {before}"
+        return f"On the last {rows} new examples without an alarm, {equal}."
     verb = "raised" if pair.difference > 0 else "lowered"
     better = (pair.difference < 0) == (metric in LOWER_IS_BETTER)
     warning = "" if better else " The frozen first version would have done better: check recent data."
     change = f"updating {verb} {label} from {before} to {after} ({sigmas:.1f} standard errors)"
-    return f"On the last {rows} new examples, {change}.{warning}"
+    return f"On the last {rows} new examples without an alarm, {change}.{warning}"

@@ -144,10 +144,13 @@ def location_in(body: Any, problem: dict[str, Any]) -> list[str | int]:
 def on_http_error(request: Request | None, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = CODES.get(error.status_code, "body_malformed" if error.status_code == 400 else "request_refused")
-    headers = dict(error.headers or {})
+    headers, detail = dict(error.headers or {}), str(error.detail)
+    if error.status_code == 404 and request is not None:
+        detail = f"There is no endpoint {request.url.path}. The documentation of the API is at /docs."
     if error.status_code == 405 and request is not None and (methods := methods_of(request)):
         headers["Allow"] = ", ".join(sorted(methods))
-    return respond(error.status_code, code, str(error.detail), headers=headers, request=request)
+        detail = f"{request.method} is not allowed here. Allowed: {headers['Allow']}."
+    return respond(error.status_code, code, detail, headers=headers, request=request)
 
 
 def methods_of(request: Request) -> set[str]:

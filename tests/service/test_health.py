@@ -102,7 +102,8 @@ def test_metrics_distinguish_files_of_the_docs_from_unknown_paths(stack: Stack, 
 
 def test_an_unknown_path_or_method_is_a_problem_too(stack: Stack, api: httpx.Client) -> None:
     refused(api.get("/v1/none-such"), 404, "path_not_found")
-    refused(api.get("/v1/models/"), 404, "path_not_found")
+    problem = refused(api.get("/v1/models/"), 404, "path_not_found")
+    assert problem["detail"].startswith("There is no endpoint /v1/models/. ")
     answer = api.put("/v1/models")
     refused(answer, 405, "method_not_allowed")
     assert answer.headers["allow"]

@@ -76,7 +76,8 @@ def test_the_head_of_a_forest_is_trained_on_its_leaves(deployment: Deployment) -
     y = np.where(y == 1, "yes", "no")
     forest = RandomForestClassifier(8, max_depth=4, random_state=0).fit(x, y)
     with Client(deployment.url, deployment.admin_key) as client:
-        client.wait(client.import_model(name, forest, {"x": x, "y": y}))
+        job = client.wait(client.import_model(name, forest, {"x": x, "y": y}))
+        assert job.message == "Version 1 trained on changes 1-300 with imported splits; promoted."
         version = client.version(name, 1)
         means = client.predict(name, x[:100].tolist()).to_numpy()[:, 1]
     assert version.method == "imported"

@@ -124,4 +124,6 @@ def describe_draft(version: Version, draft: VersionDraft) -> str:
     else:
         made = f"trained on {describe_span(draft.since + 1, draft.position)}"
     by = {"imported": " from imported weights", "warm": " by a warm start on all examples"}.get(draft.method, "")
+    if draft.method == "imported" and draft.why:  # the imported trees have no weights for the head
+        return f"Version {version.number} {made} with imported splits"
     return f"Version {version.number} {made}{by}" + (f" because {draft.why.rstrip('.')}" if draft.why else "")

@@ -200,7 +200,7 @@ def test_torch_layers_become_a_network() -> None:
 @pytest.mark.parametrize(
     ("estimator", "why"),
     [
-        (SVC(kernel="linear"), "An SVC cannot be imported. Advice: Amend supports only the squared hinge loss"),
+        (SVC(kernel="linear"), "An SVC cannot be imported. Amend supports only the squared hinge loss"),
         (LinearSVC(loss="hinge"), "loss='hinge'"),
         (LinearSVC(intercept_scaling=10.0), "intercept_scaling"),
         (
@@ -208,7 +208,7 @@ def test_torch_layers_become_a_network() -> None:
             "multi_class='crammer_singer' cannot be imported, because its objective differs",
         ),
         (HuberRegressor(), "also fits a scale"),
-        (KNeighborsClassifier(), "A KNeighborsClassifier cannot be imported. Advice: it needs all of its rows"),
+        (KNeighborsClassifier(), "A KNeighborsClassifier cannot be imported. It needs all of its rows"),
         (make_pipeline(StandardScaler(), Lasso()), "no l1 penalty; fit a Ridge"),
         (LogisticRegression(fit_intercept=False), "without an intercept"),
         (LogisticRegression(l1_ratio=1.0, solver="saga", max_iter=5000), "l1 penalty"),

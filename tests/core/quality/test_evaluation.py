@@ -245,6 +245,14 @@ def test_without_a_holdout_there_are_no_metrics(kind: str) -> None:
     assert (found.metrics, found.chart_data()) == ({}, {})
 
 
+def test_a_single_row_has_metrics_without_standard_errors(kind: str) -> None:
+    data = problem(kind)
+    [found] = evaluate([trained(kind, data)], [data.take(torch.arange(1))])
+    assert found.metrics["rows"] == 1
+    assert math.isfinite(found.metrics["loss"])
+    assert not [name for name in found.metrics if name.endswith("_se") and not name.startswith("baseline_")]
+
+
 def test_predictions_that_are_not_finite_do_not_raise(kind: str) -> None:
     data = problem(kind, 20)
     [found] = evaluate([trained(kind, data)], [data])

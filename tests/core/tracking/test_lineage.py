@@ -46,7 +46,7 @@ def test_a_retrain_that_took_over_is_in_service(new_tracked: NewTrackedModel) ->
     assert numbers(lineage) == [1, 2, 3]
     assert lineage.champion is lineage.reference is lineage.versions[2]
     assert "(**not** within tolerance)" in descriptions.summarize(lineage)
-    assert "1 adaptation and 1 training in place of adaptations took " in descriptions.summarize(lineage)
+    assert "1 adaptation and 1 full training took " in descriptions.summarize(lineage)
     # as it was before the retrain
     assert numbers(lineage.until(2)) == [1, 2]
     assert "No full retrain" in descriptions.summarize(lineage.until(2))
@@ -59,7 +59,7 @@ def test_a_training_in_place_of_an_adaptation_is_in_service(new_tracked: NewTrac
         tracked.adapt()
     lineage = lineage_of(tracked)
     assert [version.kind.value for version in lineage.line] == ["trained", "trained"]
-    assert "yet. 1 training in place of adaptations took " in descriptions.summarize(lineage)
+    assert "yet. 1 full training took " in descriptions.summarize(lineage)
 
 
 def test_a_comparison_of_numbers_reports_the_difference_of_predictions(new_tracked: NewTrackedModel) -> None:
