@@ -17,6 +17,7 @@ from bench.paper.methods import (
     Memory,
     Passes,
     Reporter,
+    adapt_chosen,
     choose,
     replace_seed,
     run_method,
@@ -56,6 +57,8 @@ PAPERS = {
 """The paper's training: Adam, with full batches or minibatches, and its number of epochs (fewer for digits)."""
 
 
+MEMORIES = {"usps-mlp": FRACTIONS, "cifar-cifarnet": (0.5, 0.1, 0.02)}
+"""Memory sizes, where they are not FEWER_FRACTIONS."""
 RIVALS = 0.1
 """The largest fraction of the past with which FROMP and GEM are run; FROMP inverts its matrix, and GEM solves
 repeatedly.
@@ -66,7 +69,8 @@ def compare_network(problem: Problem, seed: int, epochs: int | None = None) -> I
     """Networks: base, batch and memory all depend on the seed.
 
     With `epochs`, retrains are shorter than in the paper. Methods that train on a memory take as many gradients as the
-    retrain, but no more epochs than in the paper, so that a small memory does not mean an untrained network.
+    retrain, but no more epochs than in the paper, so that a small memory does not mean an untrained network. Mixed
+    inputs stand for all rows, whatever the memory.
     """
     chunks, papers = problem.base.chunks(4096), PAPERS[problem.name]
     slow = replace(papers, max_epochs=epochs or papers.max_epochs)
@@ -79,7 +83,8 @@ def compare_network(problem: Problem, seed: int, epochs: int | None = None) -> I
     yield say("nothing", 1.0, seed, replace(trained, cost=Cost()))
     ours = retrain(Whole(problem.new_spec, problem.retained), replace_seed(fast, seed + 1000))
     yield say("batch, our solver", 1.0, seed, ours)
-    yield say("warm refit", 1.0, seed, warm_refit(problem, base, batch, seed))
+    visits = min(warm_visits(len(problem.retained)), slow.max_epochs * len(problem.retained))
+    yield say("warm refit", 1.0, seed, warm_refit(problem, base, batch, visits, seed))
     yield say("ours, real rows", 0.02, seed, drawn(problem, trained, seed))
     # another architecture has no weights in common to have a prior on
     if problem.task != "model" and problem.name == "usps-mlp":
@@ -87,25 +92,23 @@ def compare_network(problem: Problem, seed: int, epochs: int | None = None) -> I
     if problem.task == "add":
         l2 = run_method(base, problem, chunks, Memory(0.02, Select.RANDOM), L2_PRIOR, seed, slow)
         yield say("weight prior, L2", 0.0, seed, l2)
-    for fraction in FRACTIONS if problem.name == "usps-mlp" else FEWER_FRACTIONS:
+    for fraction in MEMORIES.get(problem.name, FEWER_FRACTIONS):
         if epochs is not None:
             rows = fraction * len(problem.past) + len(problem.retained) - len(problem.past)
             slow = replace(slow, max_epochs=min(papers.max_epochs, round(epochs * len(problem.retained) / rows)))
-            fast = replace(fast, max_epochs=slow.max_epochs)
         auto = Memory(fraction, Select.AUTO)
         yield say("ours", fraction, seed, run_method(base, problem, chunks, auto, OURS, seed, fast))
         past, top = problem.past.chunks(4096), Memory(fraction, TOP, True)
+        highest = choose(base, past, top, seed)
         for name, method in (("paper", PAPER), ("paper, T = 5", TEMPERATURE)):
-            paper = run_method(base, problem, past, top, method, seed, slow)
-            yield say(name, fraction, seed, paper)
+            yield say(name, fraction, seed, adapt_chosen(highest, problem, top, method, seed, slow))
         if problem.name == "usps-mlp" and problem.task == "add" and fraction <= RIVALS:
-            chosen, G = choose(base, past, top, seed).memory, diagonal(base, problem)
+            chosen, G = highest.memory, diagonal(base, problem)
             ways = {"FROMP": partial(fromp, base, problem, chosen, G), "GEM-like": partial(gem, base, problem, chosen)}
             for name, way in ways.items():
                 yield say(name, fraction, seed, timed(batch, way), memory=len(chosen))
         if fraction < 1:
-            replay = run_method(base, problem, past, top, REPLAY, seed, slow)
-            yield say("replay", fraction, seed, replay)
+            yield say("replay", fraction, seed, adapt_chosen(highest, problem, top, REPLAY, seed, slow))
 
 
 class Whole:
@@ -128,9 +131,9 @@ def retrain(whole: Whole, training: Training) -> Result:
     return train(whole.spec, [whole.rows], training=training)
 
 
-def warm_refit(problem: Problem, base: State, batch: Result, seed: int) -> Result:
+def warm_refit(problem: Problem, base: State, batch: Result, visits: int, seed: int) -> Result:
     """Descent from the old weights on all retained rows, with the learning rate that is best on the test rows."""
-    test, visits = problem.test, warm_visits(len(problem.retained))
+    test = problem.test
     tried = [warm_descent(base, problem.new_spec, [problem.retained], [visits], rate, seed) for rate in RATES]
     network, cpu, seen = min(tried, key=lambda item: int((item[0].decide(test.x) != problem.labels).sum()))
     cost = Cost(seen // len(problem.retained), seen, 0, cpu)

@@ -11,7 +11,7 @@ from torch import Tensor
 from core.kprior import Cost, Data, Examples, Predictor
 from core.kprior.data.examples import EncodedExamples
 from core.kprior.objective.terms import Batch, Term
-from core.kprior.passes.loss import Loss
+from core.kprior.passes.loss import BACKWARD_ROWS, Loss
 
 
 class TemperedTerm(Term):
@@ -84,9 +84,12 @@ def evaluate_by_autograd(term: Term, w: Tensor) -> Loss:
     total = Loss(term.predictor, w)
     for rows in term:
         at = w.detach().requires_grad_()
-        value = term.loss(term.predictor.outputs_of_encoded(at, rows.x), rows.y, rows.weight)
-        total.gradient = total.gradient + torch.autograd.grad(value, at)[0]
-        total.value += float(value.detach())
+        for start in range(0, len(rows.x), BACKWARD_ROWS):
+            some = slice(start, start + BACKWARD_ROWS)
+            weight = None if rows.weight is None else rows.weight[some]
+            value = term.loss(term.predictor.outputs_of_encoded(at, rows.x[some]), rows.y[some], weight)
+            total.gradient = total.gradient + torch.autograd.grad(value, at)[0]
+            total.value += float(value.detach())
         total.count += len(rows.x)
     return total
 

@@ -21,7 +21,7 @@ from core.kprior.adaptation.result import Result
 from core.kprior.certificate.audit import Audit
 from core.kprior.certificate.certificate import Certificate
 from core.kprior.data.examples import Examples
-from core.kprior.data.random_samples import sample_rows
+from core.kprior.data.random_samples import Teach, sample_rows
 from core.kprior.memory.memory import MemoryPolicy
 from core.kprior.memory.selection import MemorySelection, select_again
 from core.kprior.model.predictor import Predictor
@@ -186,7 +186,8 @@ def choose_rate(
 
 def step_loss_of(survey: Survey, cost: Cost) -> tuple[Callable[[Tensor], tuple[Tensor, int]], int]:
     """A function that computes the loss of the next minibatch, and the number of rows in a minibatch."""
-    predictor, state, rows = survey.predictor, survey.state, survey.minibatches(survey.predictor, order=2)
+    predictor, state = survey.predictor, survey.state
+    rows = survey.minibatches(predictor, order=2, teach=teacher_of(survey, cost))
     family, generator = predictor.family, torch.Generator().manual_seed(survey.seed)
     size, kept = len(rows), rows.kept
     pushed, short, z_removed, y_removed, level = 0, None, None, None, None
@@ -197,22 +198,17 @@ def step_loss_of(survey: Survey, cost: Cost) -> tuple[Callable[[Tensor], tuple[T
         pushed = min(MAX_REMOVED_PER_BATCH, size // 2, int((short > 0.1 * judgement.level.mean()).sum()))
         z_removed = predictor.encode(survey.removed.x)
         y_removed, level = survey.removed.y.to(z_removed), judgement.level.to(z_removed)
-    tilt = 0.0 if survey.tilt is None else survey.tilt.to(rows.weight)
 
     def step_loss(w: Tensor) -> tuple[Tensor, int]:
-        z, y, weight = rows.take()
+        z, y, weight, soft = rows.take()
         if pushed and short is not None and z_removed is not None:
             chosen = torch.multinomial(short, pushed, replacement=True, generator=generator)
             z = torch.cat([z, z_removed[chosen]])
         f = predictor.outputs_of_encoded(w, z, training=True)
         loss = (weight * family.loss(y, f[:size])).mean()
-        if kept and predictor is state.predictor:
-            with torch.no_grad():
-                taught = state.predictor.outputs_of_encoded(state.w, z[:kept].to(state.w)).to(z)
-                soft = family.mean((taught + tilt) / TEMPERATURE)
+        if soft is not None:
             drift = family.loss(soft, f[:kept] / TEMPERATURE)
             loss = loss + SOFT_LABEL_WEIGHT * TEMPERATURE**2 * (weight[:kept] * drift).sum() / size
-            cost.forward_passes += kept
         if pushed and y_removed is not None and level is not None:
             loss = (
                 loss + REMOVED_ROW_WEIGHT * push_away(family, y_removed[chosen], f[size:], level[chosen]).sum() / size
@@ -220,3 +216,19 @@ def step_loss_of(survey: Survey, cost: Cost) -> tuple[Callable[[Tensor], tuple[T
         return loss, len(z)
 
     return step_loss, size + pushed
+
+
+def teacher_of(survey: Survey, cost: Cost) -> Teach | None:
+    """The soft labels of the old network; None if the new one starts elsewhere."""
+    state, tilt = survey.state, survey.tilt
+    if survey.predictor is not state.predictor:
+        return None
+
+    @torch.no_grad()
+    def teach(z: Tensor) -> Tensor:
+        cost.forward_passes += len(z)
+        f = state.predictor.outputs_of_encoded(state.w, z.to(state.w)).to(z)
+        soft: Tensor = state.predictor.family.mean((f if tilt is None else f + tilt.to(f)) / TEMPERATURE)
+        return soft
+
+    return teach

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from core.kprior.certificate.network import Judgement, Yardstick
 from core.kprior.data.examples import Data, Examples, keys_of
-from core.kprior.data.random_samples import Draw, Minibatches, RowStream, draw_from, sample_rows
+from core.kprior.data.random_samples import Draw, Minibatches, RowStream, Teach, draw_from, sample_rows
 from core.kprior.model.families import classes_of
 from core.kprior.model.predictor import Predictor
 from core.kprior.model.regularizers import L2
@@ -89,9 +89,10 @@ class Survey:
         some = self.draw(RowStream.chunk_size(self.predictor), self.seed)
         return initial_weights_from(predictor, [some] if self.added is None else [some, self.added])
 
-    def minibatches(self, predictor: Predictor, order: int) -> Minibatches:
-        """Minibatches of retained and added rows, encoded by a predictor, in an order given by `order`."""
-        kept = RowStream(predictor, self.draw, self.seed, order, self.reserved)
+    def minibatches(self, predictor: Predictor, order: int, teach: Teach | None = None) -> Minibatches:
+        """Minibatches of retained and added rows, encoded by a predictor, in an order given by `order`. `teach` gives
+        retained rows soft labels."""
+        kept = RowStream(predictor, self.draw, self.seed, order, self.reserved, teach)
         fresh = None if self.added is None else RowStream(predictor, draw_from(self.added), self.seed, order)
         size = BATCH_SIZE if self.count >= SMALL_DATA_ROWS else BATCH_SIZE // 4
         return Minibatches(kept, self.retained_count, fresh, self.added_count, size, MIN_ADDED_FRACTION)
@@ -186,7 +187,7 @@ def add_judgement(survey: Survey, training: Training, watch: Watch | None) -> Su
     rows = survey.minibatches(judge, order=1)
 
     def step_loss(w: Tensor) -> tuple[Tensor, int]:
-        z, y, weight = rows.take()
+        z, y, weight, _ = rows.take()
         f = judge.outputs_of_encoded(w, z, training=True)
         return (weight * judge.family.loss(y, f)).mean(), len(z)
 

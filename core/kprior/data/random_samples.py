@@ -5,6 +5,7 @@ The caller provides a `Draw`: that of the ledger reads single rows from the data
 
 import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,6 +21,21 @@ fewer. The same seed gives the same rows."""
 CHUNK_ROWS = 4_096
 """Rows that are drawn at a time."""
 CHUNK_BYTES = 64 * 2**20
+TAUGHT_ROWS = 256
+"""Rows that get soft labels at a time: one large call is cheaper than one in each step."""
+
+Teach = Callable[[Tensor], Tensor]
+"""Returns the soft labels (n, K) of encoded inputs (n, ...)."""
+
+
+class Minibatch(NamedTuple):
+    """Encoded inputs, targets and weights of rows."""
+
+    z: Tensor
+    y: Tensor
+    weight: Tensor
+    soft: Tensor | None = None
+    """Soft labels of the retained rows, which come first; None if nobody teaches them."""
 
 
 def draw_from(examples: Examples) -> Draw:
@@ -78,16 +94,24 @@ class RowStream:
     """Encoded rows for successive minibatches: drawn in chunks, and reshuffled when all were used."""
 
     def __init__(
-        self, predictor: Predictor, draw: Draw, seed: int, order: int = 0, avoid: Tensor | None = None
+        self,
+        predictor: Predictor,
+        draw: Draw,
+        seed: int,
+        order: int = 0,
+        avoid: Tensor | None = None,
+        teach: Teach | None = None,
     ) -> None:
         """Streams with the same seed have the same rows, each in its own `order`. Keys to avoid are skipped."""
         self.predictor, self.draw, self.seed, self.avoid = predictor, draw, seed, avoid
+        self.teach = teach
         self.size = self.chunk_size(predictor)
         self.generator = torch.Generator().manual_seed(seed + order)
         self._all, self._at = False, 0
         self.rows = self._draw_chunk()
         """The current chunk."""
         self._encode()
+        self._shuffle()
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -98,18 +122,32 @@ class RowStream:
         row = 4 * math.prod(predictor.encoder.raw_shape)
         return max(64, min(CHUNK_ROWS, CHUNK_BYTES // row))
 
-    def take(self, count: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The next rows: encoded inputs, targets and weights."""
+    def take(self, count: int) -> Minibatch:
+        """The next rows."""
         batches = []
         while count > 0:
             index = self._order[self._at : self._at + count]
-            batches.append((self._z[index], self._y[index], self._v[index]))
             count, self._at = count - len(index), self._at + len(index)
+            soft = None if self.teach is None else self._soft_labels(self.teach)[index]
+            batches.append(Minibatch(self._z[index], self._y[index], self._v[index], soft))
             if self._at >= len(self._order):
                 if not self._all:
                     self.rows = self._draw_chunk()
-                self._encode()
-        return join_batches(batches)
+                    self._encode()
+                self._shuffle()
+        soft = None if self.teach is None else torch.cat([batch.soft for batch in batches if batch.soft is not None])
+        return join_batches(batches)._replace(soft=soft)
+
+    def _soft_labels(self, teach: Teach) -> Tensor:
+        """(n, K) the soft labels of the chunk, as far as its rows were taken; they are computed once."""
+        while self._taught < self._at:
+            index = self._order[self._taught : self._taught + TAUGHT_ROWS]
+            made = teach(self._z[index])
+            if self._taught == 0:
+                self._soft = made.new_empty(len(self._order), made.shape[1])
+            self._soft[index] = made
+            self._taught += len(index)
+        return self._soft
 
     def _draw_chunk(self) -> Examples:
         rows = self.draw(self.size, self.seed)
@@ -122,11 +160,15 @@ class RowStream:
         return rows
 
     def _encode(self) -> None:
-        """Encode the chunk in a new random order."""
+        """Encode the chunk."""
         self._z = self.predictor.encode(self.rows.x)
         self._y = self.rows.y.to(self._z)
         weight = self.predictor.weigh(self.rows)
         self._v = torch.ones(len(self.rows)).to(self._z) if weight is None else weight.to(self._z)
+        self._taught = 0
+
+    def _shuffle(self) -> None:
+        """Begin a new random order of the chunk."""
         self._order = torch.randperm(len(self.rows), generator=self.generator)
         self._at = 0
 
@@ -158,16 +200,21 @@ class Minibatches:
     def __len__(self) -> int:
         return self.kept + self.added
 
-    def take(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The next minibatch: encoded inputs, targets and weights."""
+    def take(self) -> Minibatch:
+        """The next minibatch."""
         batches = [self._kept.take(self.kept)] if self.kept else []
         if self._added is not None:
             batches.append(self._added.take(self.added))
-        z, y, own = join_batches(batches)
-        return z, y, self.weight * own
+        joined = join_batches(batches)
+        return joined._replace(weight=self.weight * joined.weight, soft=batches[0].soft if self.kept else None)
 
 
-def join_batches(batches: Sequence[tuple[Tensor, Tensor, Tensor]]) -> tuple[Tensor, Tensor, Tensor]:
-    """Concatenate batches."""
-    z, y, v = (torch.cat([batch[i] for batch in batches]) for i in range(3))
-    return z, y, v
+def join_batches(batches: Sequence[Minibatch]) -> Minibatch:
+    """Concatenate batches, without their soft labels."""
+    if len(batches) == 1:
+        return batches[0]
+    return Minibatch(
+        torch.cat([batch.z for batch in batches]),
+        torch.cat([batch.y for batch in batches]),
+        torch.cat([batch.weight for batch in batches]),
+    )

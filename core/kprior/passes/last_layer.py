@@ -15,6 +15,8 @@ from core.kprior.passes.accumulator import ModelAccumulator
 
 MAX_LAST_LAYER_SIZE = 2_000
 """Largest number of weights of a last layer whose curvature is stored."""
+IGNORED_CURVATURE = 1e-3
+"""Fraction of an estimated curvature's trace that is left out. A classifier is sure of most rows."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,9 @@ class LastLayerSum(ModelAccumulator):
         weight = self.predictor.weigh(chunk)
         self.add_weighted(chunk, weight)
 
-    def add_weighted(self, chunk: Examples, weight: Tensor | None) -> None:
-        """Add rows with weights."""
+    def add_weighted(self, chunk: Examples, weight: Tensor | None, ignored: float = 0.0) -> None:
+        """Add rows with weights. Rows with the least curvature may be left out of the curvature, up to a fraction
+        `ignored` of its trace."""
         phi = self.predictor.last_features(chunk.x, self.w).double()
         K = self.predictor.family.outputs
         ours = self.w[-K * phi.shape[1] :].double()
@@ -52,6 +55,12 @@ class LastLayerSum(ModelAccumulator):
         loss = self.predictor.family.loss(chunk.y.to(f), f)
         v = None if weight is None else weight.to(f)
         self.value += (loss if v is None else loss * v).sum()
+        if ignored:
+            traces = self.predictor.family.variance(f).sum(1) * phi.square().sum(1)
+            order = torch.argsort(traces if v is None else traces * v)
+            least = torch.cumsum((traces if v is None else traces * v)[order], 0)
+            most = order[least > ignored * least[-1]]
+            phi, f, v = phi[most], f[most], None if v is None else v[most]
         self.curvature += glm_hessian(phi, self.predictor.family, f, v)
 
     def sums(self) -> Tensors:
@@ -92,5 +101,5 @@ def estimate_last_layer(
             continue
         own, scale = predictor.weigh(rows), count / len(rows)
         weight = torch.full((len(rows),), scale, dtype=torch.float64, device=w.device)
-        total.add_weighted(rows, weight if own is None else weight * own)
+        total.add_weighted(rows, weight if own is None else weight * own, IGNORED_CURVATURE)
     return total.take()

@@ -15,6 +15,10 @@ from core.kprior.model.tree_leaves import LeafRows
 from core.kprior.passes.accumulator import ModelAccumulator
 from core.kprior.passes.rounding_error import gradient_rounding, leaf_rounding
 
+BACKWARD_ROWS = 512
+"""Rows of a network whose gradient is computed at once: the activations of all layers are kept for it, and those of a
+few thousand images took gigabytes."""
+
 
 class Loss(ModelAccumulator):
     """Sums over rows at the weights w: their number, loss and gradient, and optionally more."""
@@ -66,10 +70,12 @@ class Loss(ModelAccumulator):
         family = self.predictor.family
         if not self.predictor.linear:
             w = self.w.detach().requires_grad_()
-            loss = family.loss(targets, self.predictor.outputs_of_encoded(w, z))
-            total = (loss if weight is None else loss * weight).sum()
-            self.gradient = self.gradient + torch.autograd.grad(total, w)[0]
-            self.value += float(total.detach())
+            for start in range(0, len(z), BACKWARD_ROWS):
+                some = slice(start, start + BACKWARD_ROWS)
+                loss = family.loss(targets[some], self.predictor.outputs_of_encoded(w, z[some]))
+                total = (loss if weight is None else loss * weight[some]).sum()
+                self.gradient = self.gradient + torch.autograd.grad(total, w)[0]
+                self.value += float(total.detach())
             return
         f = z @ self.w.view(family.outputs, -1).T
         loss = family.loss(targets, f)

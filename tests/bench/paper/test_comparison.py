@@ -28,6 +28,8 @@ def test_methods_with_a_memory_take_as_many_gradients_as_the_retrain(monkeypatch
     assert found["batch"].backward_passes == (3 + 1) * 200  # one more for the anchor
     # 50 past rows in memory and 100 new ones: four epochs of 150 rows
     assert {found[name].backward_passes for name in ("paper", "replay")} == {(4 + 1) * 150}
+    # mixed inputs, a batch of 256 in each of three epochs, stand for the past whatever the memory
+    assert found["ours"].backward_passes == 3 * (150 + 256) + 200
     assert found["nothing"].backward_passes == 0
     old = train(spec, [base], training=replace(networks.PAPERS["mnist-mlp"], max_epochs=3)).state
     right = old.predictor.family.decide(old.predictor.outputs(old.w, test.x)) == test.y.argmax(1)

@@ -122,6 +122,24 @@ def test_the_budget_is_kept_and_does_not_grow_with_the_data() -> None:
     assert budget_of(Training(), 200, 0, False) == 8_000
 
 
+def test_the_old_network_labels_each_row_once_in_any_number_of_epochs() -> None:
+    data, _, _ = digits()
+    old, few, labelled = base(0).state, rows(data, 0, 600), list[Tensor]()
+
+    def teach(z: Tensor) -> Tensor:
+        labelled.append(z)
+        return old.predictor.outputs_of_encoded(old.w, z)
+
+    survey = survey_change(old, [RemoveData([rows(data, 600, 1000)])], draw_from(few))
+    batches = survey.minibatches(old.predictor, order=0, teach=teach)
+    for _ in range(3 * 600 // len(batches)):
+        z, _, _, soft = batches.take()
+        assert soft is not None
+        torch.testing.assert_close(soft, teach(z))
+        labelled.pop()
+    assert sum(map(len, labelled)) == len(few) - (0 if survey.reserved is None else len(survey.reserved))
+
+
 def test_a_callback_may_raise_to_stop_the_work() -> None:
     data, _, _ = digits()
     gone = rows(data, 0, 20)
