@@ -80,10 +80,11 @@ def describe_inputs(examples: Any, target: str, split: str = "train") -> Inputs:
 
 def count_rows(splits: Sequence[str | None], weights: Sequence[float | None] | None) -> tuple[int, float]:
     """The number of training rows, and the sum of their weights."""
-    trained = [i for i, split in enumerate(splits) if split != "holdout"]
+    count = len(splits) - list(splits).count("holdout")
     if weights is None:
-        return len(trained), float(len(trained))
-    return len(trained), sum(1.0 if weights[i] is None else float(weights[i] or 0.0) for i in trained)
+        return count, float(count)
+    given = (weight for weight, split in zip(weights, splits, strict=False) if split != "holdout")
+    return count, sum(1.0 if weight is None else float(weight) for weight in given)
 
 
 PREFIXES = {"train": "row", "holdout": "holdout"}

@@ -1,7 +1,7 @@
 """Adding a batch on SQLite with many rows in a statement, which takes half the time of one statement for each row."""
 
 from collections.abc import Iterable
-from itertools import chain, repeat
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -16,22 +16,27 @@ MAX_PARAMETERS = 999
 def insert(driver: Any, columns: str, model_id: int, first: int, batch: Batch, holdout: NDArray[np.bool_]) -> None:
     """Insert the rows of a batch at consecutive positions; `columns` are the columns that it fills."""
     values = values_of(model_id, first, batch, holdout)
-    cells = list(chain.from_iterable(zip(*values, strict=True)))
-    step = MAX_PARAMETERS // len(values) * len(values)
+    row = f"({', '.join(value if isinstance(value, str) else '?' for value in values)})"
+    given = [value for value in values if not isinstance(value, str)]
+    cells = list(chain.from_iterable(zip(*given, strict=True)))
+    step = MAX_PARAMETERS // len(given) * len(given)
     whole = len(cells) - len(cells) % step
     for parts in ([cells[i : i + step] for i in range(0, whole, step)], [cells[whole:]]):
         if parts and parts[0]:
-            row = f"({', '.join('?' * len(values))})"
-            rows = ", ".join([row] * (len(parts[0]) // len(values)))
+            rows = ", ".join([row] * (len(parts[0]) // len(given)))
             driver.executemany(f"INSERT INTO examples ({columns}) VALUES {rows}", parts)
 
 
-def values_of(model_id: int, first: int, batch: Batch, holdout: NDArray[np.bool_]) -> list[Iterable[Any]]:
-    """The values of each column, as SQLite stores them."""
-    count, fixed = len(batch), batch.x.dtype != object
-    values: list[Iterable[Any]] = [repeat(model_id, count), range(first, first + count), holdout.tolist()]
+def values_of(model_id: int, first: int, batch: Batch, holdout: NDArray[np.bool_]) -> list[str | Iterable[Any]]:
+    """The values of each column, as SQLite stores them; a constant if all rows have the same one.
+
+    A constant costs nothing for each row.
+    """
+    count, fixed, withheld = len(batch), batch.x.dtype != object, int(holdout.sum())
+    values: list[str | Iterable[Any]] = [str(int(model_id)), range(first, first + count)]
+    values.append(str(int(withheld > 0)) if withheld in (0, count) else holdout.tolist())
     values += [batch.y.tolist(), *([batch.features] if fixed else [])]
-    values += [batch.ids.to_pylist(), batch.subjects]
+    values += [batch.ids.to_pylist(), "NULL" if batch.subjects.count(None) == count else batch.subjects]
     if batch.stored_weights is not None:
         values.append(batch.stored_weights)
     if batch.times is not None:  # as SQLAlchemy writes a time there

@@ -66,6 +66,21 @@ def test_an_id_that_is_in_force_is_an_integrity_error_without_the_id(database: D
     assert error.value.params is None
 
 
+@pytest.mark.parametrize("subjects", [[None, None], [bytes(32), None]])
+@pytest.mark.parametrize("withheld", [[False, False], [True, True], [True, False]])
+def test_each_row_has_its_own_split_and_subject(
+    database: Database, model: Model, withheld: list[bool], subjects: list[bytes | None]
+) -> None:
+    batch = Batch(pa.array(["b", "c"]), subjects, np.ones((2, 2), np.float32), np.arange(2.0), withheld)
+    with database.write() as session:
+        bulk.insert(session, model.id, 100, batch, np.array(withheld))
+    query = "SELECT id, position, holdout, y, subject FROM examples WHERE model_id = :m AND position >= 100 ORDER BY 2"
+    with database.read() as session:
+        found = session.execute(text(query), {"m": model.id}).all()
+    rows = [(id_, at, bool(held), y, subject and bytes(subject)) for id_, at, held, y, subject in found]
+    assert rows == [("b", 100, withheld[0], 0.0, subjects[0]), ("c", 101, withheld[1], 1.0, subjects[1])]
+
+
 def test_an_insert_into_a_locked_database_raises_unavailable(database: Database, model: Model) -> None:
     with in_the_way(database), pytest.raises(Unavailable):
         insert(database, model, "b")
