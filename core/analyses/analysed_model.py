@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -83,16 +83,19 @@ class AnalysedModel:
         keys = [chunk.key.numpy() for chunk in self.holdout_rows]
         return np.concatenate(keys) if keys else np.zeros(0, np.int64)
 
-    def clusters(self, positions: Positions) -> NDArray[np.int64] | None:
-        """Numbers 0, 1, 2, ... of the subjects of holdout rows; None if no row has one."""
-        if not self.known_subjects:
+    def clusters(self, positions: Positions, added: Mapping[int, bytes] | None = None) -> NDArray[np.int64] | None:
+        """Numbers 0, 1, 2, ... of the subjects of holdout rows; None if no row has one.
+
+        `added` are the subjects of rows that a preview adds, by position.
+        """
+        if not self.known_subjects and not added:
             return None
         known = self.holdout_positions
         place = np.searchsorted(known, positions).clip(max=max(0, len(known) - 1))
         if len(known) and bool((known[place] == positions).all()):
             chosen: NDArray[np.int64] = self._clusters[place]
             return chosen
-        return np.unique(cluster(positions, self.known_subjects), return_inverse=True)[1]  # with rows to be added
+        return np.unique(cluster(positions, {**self.known_subjects, **(added or {})}), return_inverse=True)[1]
 
     @cached_property
     def known_subjects(self) -> dict[int, bytes]:
