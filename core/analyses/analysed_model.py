@@ -18,9 +18,10 @@ from core.kprior import Data, Examples, MemoryPolicy, State, Training
 from core.kprior.data.examples import chunks_of
 from core.kprior.data.label_sets import to_matrix
 from core.kprior.model.spec import Spec, values_of
+from core.ledger import bulk
 from core.ledger.queries import batched
 from core.models.policy import Policy
-from core.quality.clusters import cluster
+from core.quality.clusters import cluster, number_repeated
 from core.quality.evaluation import Evaluation
 from core.quality.scored_rows import MetricOptions, ScoredRows
 from core.tables.ledger import Example
@@ -96,6 +97,14 @@ class AnalysedModel:
             chosen: NDArray[np.int64] = self._clusters[place]
             return chosen
         return np.unique(cluster(positions, {**self.known_subjects, **(added or {})}), return_inverse=True)[1]
+
+    def training_clusters(self, positions: Positions) -> NDArray[np.int64] | None:
+        """Numbers of the subjects of training rows, for standard errors; None if no subject has several."""
+        found: dict[int, bytes] = {}
+        with self.database.read() as session:
+            for some in batched(positions.tolist()):
+                found.update(bulk.subjects_at(session, self.model_id, some))
+        return number_repeated(cluster(positions, found)) if found else None
 
     @cached_property
     def known_subjects(self) -> dict[int, bytes]:
