@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,9 +18,10 @@ from core.kprior import Data, Examples, MemoryPolicy, State, Training
 from core.kprior.data.examples import chunks_of
 from core.kprior.data.label_sets import to_matrix
 from core.kprior.model.spec import Spec, values_of
+from core.ledger import bulk
 from core.ledger.queries import batched
 from core.models.policy import Policy
-from core.quality.clusters import cluster
+from core.quality.clusters import cluster, number_repeated
 from core.quality.evaluation import Evaluation
 from core.quality.scored_rows import MetricOptions, ScoredRows
 from core.tables.ledger import Example
@@ -83,16 +84,27 @@ class AnalysedModel:
         keys = [chunk.key.numpy() for chunk in self.holdout_rows]
         return np.concatenate(keys) if keys else np.zeros(0, np.int64)
 
-    def clusters(self, positions: Positions) -> NDArray[np.int64] | None:
-        """Numbers 0, 1, 2, ... of the subjects of holdout rows; None if no row has one."""
-        if not self.known_subjects:
+    def clusters(self, positions: Positions, added: Mapping[int, bytes] | None = None) -> NDArray[np.int64] | None:
+        """Numbers 0, 1, 2, ... of the subjects of holdout rows; None if no row has one.
+
+        `added` are the subjects of rows that a preview adds, by position.
+        """
+        if not self.known_subjects and not added:
             return None
         known = self.holdout_positions
         place = np.searchsorted(known, positions).clip(max=max(0, len(known) - 1))
         if len(known) and bool((known[place] == positions).all()):
             chosen: NDArray[np.int64] = self._clusters[place]
             return chosen
-        return np.unique(cluster(positions, self.known_subjects), return_inverse=True)[1]  # with rows to be added
+        return np.unique(cluster(positions, {**self.known_subjects, **(added or {})}), return_inverse=True)[1]
+
+    def training_clusters(self, positions: Positions) -> NDArray[np.int64] | None:
+        """Numbers of the subjects of training rows, for standard errors; None if no subject has several."""
+        found: dict[int, bytes] = {}
+        with self.database.read() as session:
+            for some in batched(positions.tolist()):
+                found.update(bulk.subjects_at(session, self.model_id, some))
+        return number_repeated(cluster(positions, found)) if found else None
 
     @cached_property
     def known_subjects(self) -> dict[int, bytes]:

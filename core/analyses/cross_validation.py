@@ -38,6 +38,7 @@ def report_leave_one_out(model: AnalysedModel, request: dict[str, Any]) -> tuple
         return report_leave_group_out(model, request)
     found = leave_one_out(model.state, model.examples)
     evaluation = model.score(found.without, found.y, found.sample_weight)
+    evaluation.clusters = model.training_clusters(found.key.numpy())
     in_sample = model.score(found.outputs, found.y, found.sample_weight).metrics
     rows = evaluation.rows
     suspicion, issues = suspect(rows, model.state.predictor.family.mean(found.without))
@@ -80,6 +81,7 @@ def report_leave_group_out(model: AnalysedModel, request: dict[str, Any]) -> tup
     model.progress(0.2, f"Leaving out each {by}")
     found = leave_groups_out(model.state, model.examples, look_up(keys, group), len(names))
     evaluation, before = (model.score(f, found.y, found.sample_weight) for f in (found.without, found.outputs))
+    evaluation.clusters = model.training_clusters(found.key.numpy())
     ours = group[group >= 0]
     count = np.bincount(ours, minlength=len(names))
     weight = np.bincount(ours, evaluation.rows.weight, len(names))
@@ -122,6 +124,7 @@ def report_cross_validation(model: AnalysedModel, request: dict[str, Any]) -> tu
     folds = request["folds"]
     found = validate(model, folds, request["by"], [model.state.spec])[0]
     evaluation = model.score(found.outputs, found.y, found.sample_weight, found.state)
+    evaluation.clusters = model.training_clusters(found.key.numpy())
     result = {
         "metrics": summarize(evaluation.rows, evaluation.metrics),
         "folds": [{"fold": k + 1, **metrics_of(evaluation.rows.take((found.fold == k).numpy()))} for k in range(folds)],
@@ -173,9 +176,10 @@ def report_tuning(model: AnalysedModel, request: dict[str, Any]) -> tuple[dict[s
     specs = [with_value(model.spec, parameter, value) for value in values]
     found = validate(model, folds, request["by"], specs)
     weighted = parameter.startswith("class_weight")
-    table = []
+    table, clusters = [], model.training_clusters(found[0].key.numpy())
     for value, one in zip(values, found, strict=True):
         evaluation = model.score(one.outputs, one.y, one.sample_weight, one.state)
+        evaluation.clusters = clusters
         rows = evaluation.rows
         per_fold = np.array([value_of(rows.take((one.fold == k).numpy()), "loss") for k in range(folds)])
         entry: dict[str, Any] = {"value": value, **summarize(rows, evaluation.metrics)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -150,6 +150,8 @@ class Change:
     """What was to be removed and does not exist."""
     erases: bool = False
     """Whether the rows are removed by an erasure, after which the weights must not depend on them at all."""
+    subjects: Mapping[int, bytes] = field(default_factory=dict)
+    """The subjects of added rows, by position."""
 
     @property
     def gone(self) -> torch.Tensor:

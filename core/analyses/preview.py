@@ -136,7 +136,7 @@ def evaluate_both(
     for evaluation, chunks in ((before, old), (after, new)):
         keys = [chunk.key.numpy() for chunk in chunks]
         if keys:
-            evaluation.clusters = number_repeated(model.clusters(np.concatenate(keys)))
+            evaluation.clusters = number_repeated(model.clusters(np.concatenate(keys), change.subjects))
     outcome = Outcome(model, change, state, before.rows, after.rows, old, new)
     return summarize(before.rows, before.metrics), summarize(after.rows, after.metrics), outcome
 
@@ -157,7 +157,7 @@ def differences(outcome: Outcome) -> dict[str, float]:
     if not outcome.comparable:
         return found
     before, after = align_labels(outcome.before, outcome.after)
-    clusters = renumber(outcome.model.clusters(outcome.positions))
+    clusters = renumber(outcome.clusters(outcome.positions))
     for metric in before.metrics:
         if metric in after.metrics:
             if metric in BOOTSTRAPPED:  # which would take longer than all the rest
@@ -195,7 +195,7 @@ def recent(outcome: Outcome) -> dict[str, Any] | None:
     if count < MIN_RECENT_ROWS or not outcome.comparable:
         return None
     newest = np.sort(np.argsort(positions, kind="stable")[-count:])
-    clusters = renumber(outcome.model.clusters(positions[newest]))
+    clusters = renumber(outcome.clusters(positions[newest]))
     pair = compare(*align_labels(outcome.before.take(newest), outcome.after.take(newest)), "loss", clusters)
     return {
         "rows": count,

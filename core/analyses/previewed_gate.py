@@ -48,6 +48,10 @@ class Outcome:
         keys = [chunk.key.numpy() for chunk in self.new]
         return np.concatenate(keys) if keys else np.zeros(0, np.int64)
 
+    def clusters(self, positions: NDArray[np.int64]) -> NDArray[np.int64] | None:
+        """Numbers of the subjects of rows, added ones included; None if no row has one."""
+        return self.model.clusters(positions, self.change.subjects)
+
     @property
     def comparable(self) -> bool:
         """Whether both predict the same rows and the same kind of target."""
@@ -107,9 +111,10 @@ class Outcome:
             old = only_known_labels(session, model.model_id, version, state.spec, old)
         columns = model.policy.segments
         segments = split_into_segments(self.change.spec.spec, columns, [*self.new, *converted], MIN_ROWS)
-        clusters = model.clusters(positions)
+        clusters = self.clusters(positions)
         if older:
             subjects = model.known_subjects | read_subjects(model.database, model.model_id, older)
+            subjects |= self.change.subjects
             clusters = cluster(positions, subjects) if subjects else None
         return ComparedRows(
             positions[chosen],

@@ -52,13 +52,17 @@ def decode_array(given: dict[str, Any]) -> Tensor:
 
 
 def encode_batch(batch: Batch, x: NDArray[Any], policy: HoldoutPolicy) -> dict[str, Any]:
-    """Examples to add, as JSON, with their inputs as the model sees them; without ids and subjects."""
+    """Examples to add, as JSON, with their inputs as the model sees them; without ids.
+
+    Of the keyed hashes of subjects, it has the beginnings, which standard errors need.
+    """
     weights = None if batch.weights is None else np.where(np.isnan(batch.weights), 1.0, batch.weights)
     return {
         "x": encode_array(x),
         "y": encode_array(batch.y),
         "weight": None if weights is None else encode_array(weights),
         "holdout": batch.holdouts(policy).tolist(),
+        "subjects": [None if subject is None else subject[:8].hex() for subject in batch.subjects],
     }
 
 
@@ -97,10 +101,13 @@ def resolve_change(session: Session, model: AnalysedModel, request: dict[str, An
         if len(gone) >= model.state.count and not request.get("add"):
             raise Conflict("nothing_to_train_on", "The change would remove all training examples.")
     added = added_holdout = None
+    subjects: dict[int, bytes] = {}
     if given := request.get("add"):
         rows, holdout = decode_rows(given, spec.spec, model.at + 1)
         added, added_holdout = rows.take(~holdout), rows.take(holdout)
-    return Change(spec, gone, held_out, added, added_holdout, unknown, bool(request.get("erasure")))
+        people = zip(rows.key.tolist(), given.get("subjects", ()), strict=False)
+        subjects = {position: bytes.fromhex(subject) for position, subject in people if subject is not None}
+    return Change(spec, gone, held_out, added, added_holdout, unknown, bool(request.get("erasure")), subjects)
 
 
 def find_rows(

@@ -495,6 +495,11 @@ def test_cross_validation_by_subject_predicts_people_that_the_model_does_not_kno
     new = analyse(deployment, name, kind="cross_validation", folds=2, by="subject")["result"]["metrics"]
     assert known["accuracy"] == 1
     assert new["accuracy"] <= 0.5
+    # standard errors, and what MLflow gets, allow for all examples of a person
+    left_out = analyse(deployment, name, kind="leave_one_out")["result"]["metrics"]
+    tuned = analyse(deployment, name, kind="tuning", values=[1e-3, 1.0], folds=2)["result"]["table"]
+    for metrics in (known, new, left_out, *tuned):
+        assert metrics["heaviest"] == pytest.approx(1 / people)
 
 
 def test_suspicious_labels_are_corrected_or_removed(deployment: Deployment) -> None:

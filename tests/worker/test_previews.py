@@ -35,6 +35,12 @@ CHANGES: dict[str, dict[str, Any]] = {
     "removal by source": {"remove": {"source": "load5"}},
     "erasure": {"remove": {"subjects": ["s7"]}, "erasure": True},
     "addition": {"add": [{name: row[name] for name in ("id", "x", "y")} for row in make_rows(600, 40, 1)]},
+    "addition about known people": {
+        "add": [
+            {**{name: row[name] for name in ("id", "x", "y")}, "subject": f"s{10 + i % 9}"}
+            for i, row in enumerate(make_rows(700, 40, 2))
+        ]
+    },
     "regularizer": {"change": {"regularizer": {"kind": "l2", "delta": 20.0}}},
     "architecture": {"change": {"architecture": {"kind": "linear", "degree": 2}}},
     "dropped column": {"change": {"drop_columns": ["b"]}},

@@ -163,8 +163,8 @@ class Polynomials(StepModule):
             degrees = {len(c) for output in one["coefficients"] for c in output}
             if len(one["origins"]) != intervals or any(len(output) != intervals for output in one["coefficients"]):
                 raise ValueError("Each output of a piecewise step needs coefficients for every interval.")
-            if len(degrees) != 1:
-                raise ValueError("All polynomials of an input need the same number of coefficients.")
+            if len(degrees) != 1 or 0 in degrees:
+                raise ValueError("All polynomials of an input need the same number of coefficients, at least one.")
             self.keep(f"breaks_{i}", one["breaks"])
             self.keep(f"origins_{i}", one["origins"])
             self.keep(f"coefficients_{i}", one["coefficients"])
@@ -212,7 +212,10 @@ class Parts(StepModule):
             check_indices(indices, width)
         self.chosen = [list(indices) for indices, _ in parts]
         self.chains = nn.ModuleList([chain_of(steps, len(indices)) for indices, steps in parts])
-        self.outputs = sum(cast(Chain, chain).outputs for chain in self.chains)
+        made = [cast(Chain, chain).outputs for chain in self.chains]
+        if any(count and not indices for count, indices in zip(made, self.chosen, strict=True)):
+            raise ValueError("A part without inputs cannot have outputs.")
+        self.outputs = sum(made)
 
     def forward(self, x: Tensor) -> Tensor:
         made = [chain(x[:, chosen]) for chosen, chain in zip(self.chosen, self.chains, strict=True) if chosen]

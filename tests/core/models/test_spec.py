@@ -118,6 +118,20 @@ def test_steps_that_need_much_memory_for_a_row_are_rejected(steps: list[dict[str
         check_buildable(transformed(steps), 1_000_000)
 
 
+@pytest.mark.parametrize(
+    "step",
+    [
+        {"kind": "piecewise", "inputs": [{"breaks": [], "origins": [0.0], "coefficients": [[[]]]}]},
+        {"kind": "parts", "parts": [{"inputs": [], "steps": [{"kind": "products", "of": [[]]}]}]},
+    ],
+    ids=["no coefficients", "no inputs"],
+)
+def test_steps_that_cannot_be_computed_are_rejected(step: dict[str, Any]) -> None:
+    """Otherwise the model would be created, and each of its jobs would fail."""
+    with pytest.raises(Invalid, match="coefficients|without inputs"):
+        check_buildable(transformed([step]), 1_000_000)
+
+
 def test_steps_may_be_wide_and_nested_within_limits() -> None:
     nested = SELECT
     for _ in range(9):
