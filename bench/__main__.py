@@ -20,7 +20,7 @@ PARTS = (
         "trees",
         "encoders",
     ),
-    *("networks-mlp", "networks-lenet5", "networks-overfitted"),
+    *("networks-mlp", "networks-lenet5", "networks-small", "networks-overfitted"),
 )
 """Parts of the engine benchmark. They are repeated here because importing the benchmark takes seconds."""
 

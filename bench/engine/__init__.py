@@ -53,6 +53,7 @@ def parts() -> dict[str, Callable[[Options], Iterator[Report]]]:
         "encoders": lambda o: encoders.run(o.data, o.quick),
         "networks-mlp": lambda o: networks.run("mlp", o.data, o.seeds, o.quick),
         "networks-lenet5": lambda o: networks.run("lenet5", o.data, o.seeds, o.quick) if o.data else iter([]),
+        "networks-small": lambda o: networks.run("small", None, o.seeds, o.quick),
         "networks-overfitted": lambda o: iter([forget(o.data, o.seeds, o.quick)]),
     }
 

@@ -16,6 +16,26 @@ from core.kprior.model.spec import Architecture, Input, Spec
 NEW, GONE, WRONG, ADDED, DAYS = 9, 8, 0.01, 0.1, 10
 """The added class, the removed class, and the fractions of wrong labels and of added rows."""
 DELTA, OTHER_DELTA = 1.0, 5.0
+FEW = 30
+"""Rows that are removed from a small network."""
+ARCHITECTURES: dict[str, Architecture] = {  # "small" has 5 450 weights
+    "mlp": {"kind": "mlp", "hidden": [100, 100]},
+    "lenet5": {"kind": "lenet5"},
+    "small": {
+        "kind": "sequential",
+        "layers": [
+            {"kind": "conv2d", "channels": 16, "kernel": [3, 3], "padding": [1, 1]},
+            {"kind": "relu"},
+            {"kind": "conv2d", "channels": 16, "kernel": [3, 3], "padding": [1, 1]},
+            {"kind": "relu"},
+            {"kind": "conv2d", "channels": 16, "kernel": [3, 3], "padding": [1, 1]},
+            {"kind": "relu"},
+            {"kind": "max_pool2d", "kernel": [4, 4], "stride": [4, 4]},
+            {"kind": "flatten"},
+            {"kind": "linear", "outputs": 10},
+        ],
+    },
+}
 HOLDOUT_FRACTION = 0.2
 """Test rows that the engine uses as its holdout; the others evaluate it."""
 
@@ -101,7 +121,7 @@ def join_examples(parts: list[Examples]) -> Examples:
 
 def network_tasks(kind: str, data: Images) -> dict[str, Callable[[], NetworkTask]]:
     """All tasks of an architecture by name; each is created when it is run."""
-    first: Architecture = {"kind": "mlp", "hidden": [100, 100]} if kind == "mlp" else {"kind": "lenet5"}
+    first = ARCHITECTURES[kind]
     spec, rows = data.spec(first), data.train
     label, count = rows.y.argmax(1), len(rows)
     order = torch.randperm(count, generator=torch.Generator().manual_seed(7))
@@ -142,6 +162,14 @@ def network_tasks(kind: str, data: Images) -> dict[str, Callable[[], NetworkTask
         other: Architecture = {"kind": "mlp", "hidden": hidden}
         return NetworkTask(f"2x100 -> {name}", spec, rows, [[ChangeModel(other)]], data.spec(other), rows)
 
+    def few_removed() -> NetworkTask:
+        gone = torch.isin(rows.key, rows.key[order[:FEW]])
+        left, removed = rows.take(~gone), rows.take(gone)
+        job: list[Task] = [RemoveData([removed])]
+        return NetworkTask(f"{FEW} removed", spec, rows, [job], spec, left, removed=removed)
+
+    if kind == "small":
+        return {"few removed": few_removed}
     out: dict[str, Callable[[], NetworkTask]] = {
         "add class": add_class,
         "remove class": remove_class,

@@ -37,7 +37,7 @@ SLACK = 0.1
 MAX_STILL_NAMED, MAX_EXTRA_DISAGREEMENT = 5.0, 0.5
 LARGE = 20_000
 """Number of rows from which the target is less CPU time than a warm descent."""
-TRAINING = {"mlp": Training(max_epochs=40), "lenet5": Training(max_epochs=15)}
+TRAINING = {"mlp": Training(max_epochs=40), "lenet5": Training(max_epochs=15), "small": Training()}
 COLUMNS = {
     "way": "way|",
     "accuracy": "accuracy|.2f",
@@ -210,6 +210,8 @@ def targets(rows: list[Row], count: int, points: float) -> list[Target]:
         out.append(Target("visits / warm's", mine["visits"] / warm["visits"], 0.2))
         if count >= LARGE:
             out.append(Target("CPU / warm's", mine["cpu"] / warm["cpu"], 1.0))
+    if count < LARGE:
+        out.append(Target("CPU / Batch's", mine["cpu"] / batch["cpu"], 1.0))
     return out
 
 
@@ -219,7 +221,7 @@ def run(kind: str, data: Path | None, seeds: int, quick: bool) -> Iterator[Repor
     given = images(data, kind != "mlp", max_rows)
     trainings = Trainings(Training(max_epochs=30) if quick else TRAINING[kind])
     points = 1.0 if kind == "lenet5" else 0.5
-    what = "MLP 2x100" if kind == "mlp" else kind
+    what = {"mlp": "MLP 2x100", "small": "three convolutions"}.get(kind, kind)
     console = Console(stderr=True)
     tasks = network_tasks(kind, given)
     for name in list(tasks)[:2] if quick else tasks:
