@@ -4,6 +4,7 @@ A bundle may come from anyone, so names, sizes and compression are checked befor
 """
 
 import hashlib
+import os
 import re
 import zlib
 from pathlib import Path
@@ -20,6 +21,8 @@ MAX_TENSOR_BYTES = 2**33
 """Maximum size of one safetensors file: a million rows with a thousand features each."""
 MAX_TOTAL_BYTES = 2**35
 CHUNK_BYTES = 2**20
+MEMORY_COPIES = 4
+"""Upper estimate of the memory that a file takes when it is read, as a multiple of its size."""
 NAME = re.compile(r"[\w.@+~ -]+(/[\w.@+~ -]+)*")
 ENCRYPTED = 1
 """Bit of a zip member's flags."""
@@ -71,6 +74,9 @@ class Bundle:
             raise Refuted(f"{name} is damaged: {error}.") from None
 
     def read(self, name: str, limit: int = MAX_DOCUMENT_BYTES) -> bytes:
+        size = self.members[name].file_size if name in self.members else 0
+        if MEMORY_COPIES * size > memory_size():
+            raise BundleError(f"{name} has {size / 2**30:.1f} GiB, too much for the memory of this computer.")
         return b"".join(self.stream(name, limit))
 
     def hash(self, name: str) -> bytes:
@@ -84,6 +90,14 @@ class Bundle:
 
     def document(self, name: str) -> Document:
         return Document(self.json(name), name)
+
+
+def memory_size() -> float:
+    """The memory of this computer in bytes; infinite if it is not known."""
+    try:
+        return float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, ValueError, OSError):
+        return float("inf")
 
 
 def check_members(members: list[ZipInfo]) -> dict[str, ZipInfo]:

@@ -17,6 +17,8 @@ from amend.verification.tensors import Tensors
 SALT_BYTES = 32
 BLOCK_ROWS = 256
 """Rows that are hashed together; the last block may have fewer."""
+DENSE_NUMBERS = 2**22
+"""Sparse rows are made dense a few at a time, so that many columns do not need much memory."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +37,15 @@ class Rows:
         A row is its position, features, targets and sample weight.
         """
         targets = self.targets.reshape(len(self.targets), -1)
+        at_once = max(1, min(BLOCK_ROWS, DENSE_NUMBERS // self.features.shape[1]))
         for block, start in enumerate(range(0, len(targets), BLOCK_ROWS)):
-            rows = slice(start, start + BLOCK_ROWS)
-            numbers = np.hstack([densify(self.features[rows]), targets[rows], self.sample_weights[rows, None]])
             digest = hashlib.sha256(self.salts[block].tobytes())
-            for position, row in zip(self.positions[rows].astype("<i8"), numbers.astype("<f8"), strict=True):
-                digest.update(position.tobytes() + row.tobytes())
+            end = min(start + BLOCK_ROWS, len(targets))
+            for first in range(start, end, at_once):
+                rows = slice(first, min(first + at_once, end))
+                numbers = np.hstack([densify(self.features[rows]), targets[rows], self.sample_weights[rows, None]])
+                for position, row in zip(self.positions[rows].astype("<i8"), numbers.astype("<f8"), strict=True):
+                    digest.update(position.tobytes() + row.tobytes())
             yield digest.digest()
 
     def root(self) -> bytes:

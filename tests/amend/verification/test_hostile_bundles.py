@@ -87,6 +87,16 @@ def test_large_files_are_refused_before_they_are_read(verify: Verify, monkeypatc
         verify(make_bundle())
 
 
+def test_a_file_that_does_not_fit_into_memory_is_refused_before_it_is_read(
+    verify: Verify, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = make_bundle(models.sparse())
+    largest = max(len(content) for content in bundle.files.values())
+    monkeypatch.setattr(bundles, "memory_size", lambda: bundles.MEMORY_COPIES * largest - 1)
+    with pytest.raises(BundleError, match="memory of this computer"):
+        verify(bundle, refit=True)
+
+
 def test_a_file_that_is_larger_than_its_header_says_fails(tmp_path: Path) -> None:
     files = make_bundle().files
     files["manifest.json"] = manifest_of(files)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from amend.verification import Check, Result, Verification, refit, verify_bundle
+from amend.verification import Check, Result, Verification, refit, retained_rows, verify_bundle
 from tests.amend.verification import models
 from tests.amend.verification.builder import Bundle, Log, Model, make_bundle
 
@@ -55,6 +55,11 @@ def test_wide_models_of_other_families_are_refitted(
     monkeypatch.setattr(refit, "MAX_DENSE", 1)
     found = verify(make_bundle(fit()), tmp_path)
     assert found.passed, found.checks
+
+
+def test_rows_of_many_columns_are_hashed_a_few_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retained_rows, "DENSE_NUMBERS", 3 * models.COLUMNS)
+    assert verify(make_bundle(models.sparse()), tmp_path).passed
 
 
 def test_a_refit_that_did_not_converge_establishes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
