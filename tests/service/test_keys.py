@@ -184,4 +184,4 @@ def test_a_key_cannot_expire_before_it_is_made_nor_in_a_hundred_years(
     stack: Stack, api: httpx.Client, when: str
 ) -> None:
     answer = api.post("/v1/keys", json={"name": "late", "scopes": ["read"], "expires_at": when})
-    refused(answer, 422, "key_invalid")
+    refused(answer, 422, "key_invalid" if when.startswith("2020") else "request_invalid")

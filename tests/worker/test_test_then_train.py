@@ -127,10 +127,12 @@ def test_examples_that_are_removed_and_sent_again_are_not_scored(deployment: Dep
     world, name = World(), deployment.new_model()
     x, y = send(deployment, name, world, 400, "a")
     deployment.adapted(name)
+    deployment.post(f"/v1/models/{name}/hold")  # otherwise, a job may forget them before they are sent again
     deployment.post(f"/v1/models/{name}/removals", {"ids": [f"a{i}" for i in range(100)]})
     again = [{"id": f"a{i}", "x": x[i].tolist(), "y": int(y[i])} for i in range(100)]
     deployment.post(f"/v1/models/{name}/examples", {"examples": again})
     send(deployment, name, world, 30, "b")
+    deployment.post(f"/v1/models/{name}/resume")
     deployment.adapted(name)
     assert [(w["first_position"], w["last_position"], w["rows"]) for w in quality(deployment, name)] == [(601, 630, 30)]
 

@@ -181,20 +181,21 @@ def test_corrections_in_pieces_wait_for_the_last_job(
 
 
 @pytest.mark.parametrize(
-    "command",
+    ("command", "message"),
     [
-        ["examples", "add", "churn", "nowhere.csv"],
-        ["models", "create", "churn", "--spec", "nowhere.csv"],
-        ["models", "policy", "churn", "@nowhere.csv"],
-        ["predict", "churn", "nowhere.csv"],
-        ["erasures", "file", "nowhere.csv"],
+        (["examples", "add", "churn", "nowhere.csv"], "Cannot read {}: No such file or directory."),
+        (["models", "create", "churn", "--spec", "nowhere.csv"], "--spec is neither JSON nor the name of {}: {}"),
+        (["models", "policy", "churn", "@nowhere.csv"], "Cannot read {}: No such file or directory."),
+        (["predict", "churn", "nowhere.csv"], "The input is neither JSON nor the name of {}: {}"),
+        (["erasures", "file", "nowhere.csv"], "Cannot read {}: No such file or directory."),
     ],
-    ids=" ".join,
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_a_missing_file_is_reported_in_one_line(command: list[str], stand_in: StandIn) -> None:
+def test_a_missing_file_is_reported_in_one_line(command: list[str], message: str, stand_in: StandIn) -> None:
     result = stand_in.run(*command)
     assert result.exit_code == 1
-    assert result.stderr == "amend: Cannot read nowhere.csv: No such file or directory.\n"
+    named = message.replace("name of {}", "name of a file that can be read").format("nowhere.csv")
+    assert result.stderr == f"amend: {named}\n"
     assert stand_in.asked == []
 
 

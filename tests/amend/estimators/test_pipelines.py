@@ -152,8 +152,8 @@ def test_onnx_predicts_the_same(name: str) -> None:
 @pytest.mark.parametrize(
     ("estimator", "why"),
     [
-        (CalibratedClassifierCV(LogisticRegression(), cv=2), "import the estimator that it calibrates"),
-        (GaussianNB(), "fit a LogisticRegression"),
+        (CalibratedClassifierCV(LogisticRegression(), cv=2), "Import the estimator that it calibrates"),
+        (GaussianNB(), "Fit a LogisticRegression"),
         (
             make_pipeline(QuantileTransformer(n_quantiles=8), MLPClassifier((2,), tol=1.0, random_state=0)),
             "Replace it with one of the supported steps",

@@ -162,7 +162,7 @@ def test_readiness_reports_which_part_is_down(client: Client) -> None:
 
 def test_there_is_a_method_for_every_endpoint(deployment: Deployment) -> None:
     """By what the methods would ask for, against the paths that the service describes."""
-    described = httpx.get(f"{deployment.url}/openapi.json").json()["paths"]
+    described = httpx.get(f"{deployment.url}/openapi.json", timeout=60).json()["paths"]
     endpoints = {(method.upper(), place) for place, methods in described.items() for method in methods}
     client = Client(deployment.url, "key")
     asked = set()
@@ -171,7 +171,13 @@ def test_there_is_a_method_for_every_endpoint(deployment: Deployment) -> None:
         if member.__module__ != "amend.operations.http" and member.make.__name__ != "import_model":
             parameters = inspect.signature(member.make).parameters.values()
             needed = [p for p in parameters if p.default is p.empty and p.kind is not p.VAR_KEYWORD][1:]
-            given = {"examples": [{"id": "a"}], "to": "1.arrow", "file": b"", "inputs": [[1.0]]}
+            given = {
+                "examples": [{"id": "a"}],
+                "labels": [{"id": "a", "y": 1}],
+                "to": "1.arrow",
+                "file": b"",
+                "inputs": [[1.0]],
+            }
             made = member.make(client, *(given.get(p.name, "1") for p in needed))
             asked.add(("GET", made.path) if isinstance(made, Pages) else first_call(made))
     client.close()
