@@ -44,6 +44,11 @@ class GateInputs:
     def read(cls, session: Session, model: Model, position: int) -> GateInputs:
         """For a version at a position."""
         champion = champion_of(session, model)
+        accepted = session.get(Version, (model.id, model.confirmed)) if model.confirmed else None
+        if champion is not None and accepted is not None and accepted.state is not VersionState.PURGED:
+            # somebody returned to a version from before accepted examples: these must not count against later ones
+            if champion.position < model.accepted_position <= accepted.position:
+                champion = accepted
         # if an erasure purged the confirmed version, the next one that was promoted stands in for it
         confirmed = first_served(session, model.id, model.confirmed or 0)
         carried = 0.0

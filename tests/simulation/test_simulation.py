@@ -157,6 +157,24 @@ def test_a_restore_repeats_changes_of_examples_that_a_refused_request_had_restri
     assert result.outcomes[f"{kind}: acknowledged"] > 3
 
 
+def test_accepted_examples_do_not_count_against_later_ones_after_a_rollback(laboratory: Laboratory) -> None:
+    """A bad batch is accepted, and while the model is adapted to it, somebody promotes the version before it."""
+    actions = [
+        *RESTORED[:2],
+        Action(9.49, "api-1", "add_bad", 62248, MODELS[0], size=2),
+        Action(9.99, "api-2", "adapt", 57300, MODELS[0]),
+        Action(27.93, "api-2", "accept", 9954, MODELS[0]),
+        Action(30.03, "api-1", "promote", 29365, MODELS[0]),
+        Action(37.11, "api-2", "add", 60870, MODELS[0], size=3),
+        Action(44.51, "api-1", "resume", 0, MODELS[0]),
+    ]
+    result = laboratory.run(3972, actions)
+    assert result.violation is None, describe(result, trace=True)
+    acknowledged = ("accept", "promote", "resume")
+    assert [result.outcomes[f"{kind}: acknowledged"] for kind in acknowledged] == [1, 1, 1]
+    assert (result.outcomes["versions rejected"], result.outcomes["examples in quarantine"]) == (0, 0)
+
+
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_first_version_can_be_rejected_because_of_one_that_was_promoted_meanwhile(
     laboratory: Laboratory, seed: int
