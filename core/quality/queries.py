@@ -44,11 +44,8 @@ class GateInputs:
     def read(cls, session: Session, model: Model, position: int) -> GateInputs:
         """For a version at a position."""
         champion = champion_of(session, model)
-        accepted = session.get(Version, (model.id, model.confirmed)) if model.confirmed else None
-        if champion is not None and accepted is not None and accepted.state is not VersionState.PURGED:
-            # somebody returned to a version from before accepted examples: these must not count against later ones
-            if champion.position < model.accepted_position <= accepted.position:
-                champion = accepted
+        if champion is not None and champion.position < model.accepted_position:
+            champion = find_accepted(session, model) or champion
         # if an erasure purged the confirmed version, the next one that was promoted stands in for it
         confirmed = first_served(session, model.id, model.confirmed or 0)
         carried = 0.0
@@ -64,6 +61,17 @@ class GateInputs:
         new = (Example.model_id == model.id, in_force, Example.position > since, is_new(model.id))
         found = select(Example.position).where(*new, Example.position <= position).limit(1)
         return cls(champion, confirmed, carried, alarms, session.scalar(found) is not None)
+
+
+def find_accepted(session: Session, model: Model) -> Version | None:
+    """The version that learnt the examples that were accepted last, if it can still predict.
+
+    Somebody promoted a version from before them since. They must not count against later examples.
+    """
+    version = session.get(Version, (model.id, model.confirmed))
+    if version is None or version.state is VersionState.PURGED or version.position < model.accepted_position:
+        return None
+    return version
 
 
 def alarmed_spans(session: Session, model_id: int) -> list[tuple[int, int]]:
