@@ -60,16 +60,16 @@ def find_due(session: Session, model: Model, moment: datetime) -> datetime | Non
     Nothing is to be done if the model has not changed since its last tuning, and while people are being erased.
     """
     every = policy_of(model).tune.every
-    if every is None or model.held_at is not None or model.train_count < FOLDS or open_parts(session, model.id):
+    if every is None or model.held_at is not None or model.train_count < FOLDS:
+        return None
+    due_at: datetime = model.created_at + (moment - model.created_at) // duration(every) * duration(every)
+    if due_at <= model.created_at or open_parts(session, model.id):
         return None
     spec = spec_at(session, model.id, model.spec, model.head)
     encoder = frozen_encoder(spec)
     fitted = encoder is not None and encoder.get("trained_on") == "examples"
     if spec["architecture"]["kind"] == "trees" or fitted:
         return None  # cross-validated metrics would look far too good
-    due_at: datetime = model.created_at + (moment - model.created_at) // duration(every) * duration(every)
-    if due_at <= model.created_at:
-        return None
     made = select(Job.id).where(Job.model_id == model.id, Job.kind == JobKind.ANALYSE, Job.due_at >= due_at)
     if session.scalar(made.limit(1)) is not None:
         return None

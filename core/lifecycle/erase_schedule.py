@@ -9,10 +9,9 @@ from core.clock import now
 from core.database import Database
 from core.jobs.due_jobs import Decision, enqueue_where
 from core.jobs.queries import has_unfinished
-from core.lifecycle.removed_examples import has_removed_examples
+from core.lifecycle.removed_examples import has_removed_examples, may_have_unneeded
 from core.tables.erasures import OPEN, ErasureState, Part
 from core.tables.jobs import JobKind
-from core.tables.ledger import HAS_CONTENT, Example
 from core.tables.models import Model
 from core.tables.versions import Version
 from core.versions.erased_examples import open_parts
@@ -25,11 +24,10 @@ def enqueue_due(database: Database) -> list[str]:
 
 
 def may_have_to_erase(moment: datetime) -> ColumnElement[bool]:
-    """Condition on models that have removed examples, open erasures, or versions due to be purged."""
-    removed = exists().where(Example.model_id == Model.id, Example.removed.is_not(None), HAS_CONTENT)
+    """Condition on models that have removed examples to delete, open erasures, or versions due to be purged."""
     erased = exists().where(Part.model_id == Model.id, Part.state.in_(OPEN))
     kept = exists().where(Version.model_id == Model.id, Version.purge_at <= moment)
-    return or_(removed, erased, kept)
+    return or_(may_have_unneeded(), erased, kept)
 
 
 def decide_erase(session: Session, model: Model, moment: datetime) -> list[Decision]:

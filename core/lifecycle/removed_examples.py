@@ -1,8 +1,11 @@
 """Deleting examples that were removed, once no job and no version needs them. The job `erase` does it on its way."""
 
+from functools import cache
+from typing import Any
+
 import sqlalchemy as sa
 from sqlalchemy import delete, func, select, update
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, aliased
 
 from core.analyses.records import delete_analyses
 from core.database import rows_changed
@@ -57,6 +60,27 @@ def has_removed_examples(session: Session, model: Model) -> bool:
     return session.scalar(select(Example.position).where(unneeded, HAS_CONTENT).limit(1)) is not None
 
 
+@cache  # building the expression takes longer than running the query
+def may_have_unneeded() -> sa.ColumnElement[bool]:
+    """Condition on models for which `has_removed_examples` may be true: neither champion nor tip needs some example.
+
+    Thousands of models that keep removed examples for their versions cost the tick one query.
+    """
+    model, champion, tip = aliased(Model), aliased(Version), aliased(Version)
+    found = select(model.id)
+    unneeded: list[sa.ColumnElement[bool]] = []
+    for version, number in ((champion, model.champion), (tip, model.tip)):
+        found = found.outerjoin(version, sa.and_(version.model_id == model.id, version.number == number))
+        unneeded.append(sa.or_(version.number.is_(None), free_of(version.removals_position, version.position)))
+    removed = (Example.model_id == model.id, Example.removed.is_not(None), HAS_CONTENT, Example.quarantine.is_(None))
+    return Model.id.in_(found.where(sa.exists().where(*removed, *unneeded)))
+
+
+def free_of(removals: Any, position: Any) -> sa.ColumnElement[bool]:
+    """Condition on examples that a version was not trained on: removed before its position, or added after it."""
+    return sa.or_(Example.removed <= removals, Example.position > position)
+
+
 def select_unneeded(session: Session, model: Model) -> sa.ColumnElement[bool] | None:
     """Condition on removed examples that are no longer needed; None while a job may be reading them."""
     if has_unfinished(session, model.id, JobKind.ADAPT, JobKind.RETRAIN, JobKind.REBUILD):
@@ -65,8 +89,7 @@ def select_unneeded(session: Session, model: Model) -> sa.ColumnElement[bool] | 
     serving = select(Version.position, Version.removals_position).where(
         Version.model_id == model.id, Version.number.in_(numbers)
     )
-    # a version was not trained on an example that was removed before its position, or that was added after it
-    free = [sa.or_(Example.removed <= removals, Example.position > at) for at, removals in session.execute(serving)]
+    free = [free_of(removals, at) for at, removals in session.execute(serving)]
     return sa.and_(
         Example.model_id == model.id,
         Example.removed.is_not(None),

@@ -8,7 +8,7 @@ from sqlalchemy import delete, select, update
 from core.clock import now
 from core.database import Database
 from core.ledger import quarantine
-from core.lifecycle.removed_examples import has_removed_examples, purge_removed
+from core.lifecycle.removed_examples import has_removed_examples, may_have_unneeded, purge_removed
 from core.quality.erased_records import round_windows
 from core.quality.evaluation_windows import Scores
 from core.quality.scored_rows import ScoredRows
@@ -76,6 +76,36 @@ def left(database: Database, model: Model) -> dict[int, str]:
     with database.read() as session:
         rows = session.execute(select(Example.position, Example.id).where(Example.model_id == model.id))
         return {row.position: row.id for row in rows}
+
+
+def test_the_tick_finds_the_models_whose_removed_examples_can_be_deleted(database: Database) -> None:
+    model, other = new_model(database), new_model(database)
+    add(database, other, [Row("kept", split=False)])
+    add(database, model, [Row("a", split=False), Row("b", split=False)])
+    found = [finds(database, model)]  # nothing was removed
+    enter_version(database, model)
+    remove(database, model, ["a"])
+    found.append(finds(database, model))  # version 1 learnt it
+    add(database, model, [Row("c", split=False)])
+    remove(database, model, ["c"])
+    found.append(finds(database, model))  # no version learnt the last one
+    purge(database, model)
+    found.append(finds(database, model))
+    enter_version(database, model)
+    found.append(finds(database, model))  # version 2 does not need the first one, either
+    purge(database, model)
+    found.append(finds(database, model))
+    assert found == [False, False, True, False, True, False]
+    assert not finds(database, other)
+
+
+def finds(database: Database, model: Model) -> bool:
+    """Whether a model has examples to delete, by the condition for all models and by its own."""
+    with database.write() as session:
+        session.execute(delete(Job).where(Job.model_id == model.id))
+        found = has_removed_examples(session, session.get_one(Model, model.id))
+        assert (model.id in session.scalars(select(Model.id).where(may_have_unneeded())).all()) == found
+        return found
 
 
 def test_discarded_examples_are_deleted_without_waiting_for_a_version(database: Database) -> None:
