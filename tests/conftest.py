@@ -26,7 +26,10 @@ if TYPE_CHECKING:  # the last two import torch, which the process that distribut
 gc.disable()  # collecting garbage while modules are imported takes seconds
 
 BACKENDS = ("sqlite", "postgresql")
-EITHER_BACKEND = ("tests/service/", "tests/worker/", "tests/amend/", "tests/endurance/")
+EITHER_BACKEND = (
+    *("tests/service/", "tests/worker/", "tests/amend/", "tests/endurance/"),
+    *("tests/core/erasure/", "tests/core/register/", "tests/core/webhooks/"),
+)
 """Folders whose tests run on one of the two databases: they do not test what the databases do differently."""
 LONG = (
     *("tests/endurance/", "tests/worker/", "tests/amend/", "tests/production/", "tests/service/"),

@@ -21,6 +21,21 @@ from tests.stack import Stack
 
 EXAMPLES = os.environ.get("AMEND_TEST_EXAMPLES", "3")
 """Made-up requests of each operation and kind; the environment may ask for a longer search."""
+LARGE = ("/v1/models", "/v1/models/{name}/changes", "/v1/models/{name}/analyses")
+"""Operations whose bodies have so many parts that systematic requests would be two thirds of all.
+
+They have more made-up requests instead, and both with AMEND_TEST_ALL.
+"""
+CONFIGURATION = """
+[generation]
+max-examples = {examples}
+"""
+LARGE_CONFIGURATION = """
+[[operations]]
+include-name = "POST {path}"
+generation.max-examples = {examples}
+phases.coverage.enabled = {coverage}
+"""
 
 PROMISED = (
     "not_a_server_error",
@@ -91,11 +106,12 @@ def pinned(document: dict[str, Any], values: dict[tuple[str, str], list[Any]]) -
 def test_every_answer_is_as_documented(stack: Stack, api: httpx.Client, tmp_path: Path) -> None:
     document = tmp_path / "openapi.json"
     document.write_text(json.dumps(pinned(api.get("/openapi.json").json(), existing(stack, api))))
+    (tmp_path / "schemathesis.toml").write_text(configuration(int(EXAMPLES), bool(os.environ.get("AMEND_TEST_ALL"))))
     command = [
         *(sys.executable, "-m", "schemathesis.cli", "run", str(document), "--url", stack.url),
         *("--header", f"Authorization: Bearer {stack.admin_key}"),
         *("--phases", "examples,coverage,fuzzing", "--checks", ",".join(PROMISED), "--continue-on-failure"),
-        *("--max-examples", EXAMPLES, "--generation-deterministic", "--no-color"),
+        *("--generation-deterministic", "--no-color"),
         *("--suppress-health-check", "all", "--warnings", "off", "--request-timeout", "30"),
         *("--exclude-path", "/readyz"),  # it rightly says 503: there is no worker here
         # with another method these are /v1/erasures/{id}, and rightly not found
@@ -107,3 +123,10 @@ def test_every_answer_is_as_documented(stack: Stack, api: httpx.Client, tmp_path
     environment = {**os.environ, "SCHEMATHESIS_HOOKS": str(Path(__file__).with_name("serializers.py"))}
     run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert run.returncode == 0, run.stdout + run.stderr
+
+
+def configuration(examples: int, everything: bool) -> str:
+    """What schemathesis reads from the working directory."""
+    large = {"examples": 20 * examples, "coverage": str(everything).lower()}
+    parts = [LARGE_CONFIGURATION.format(path=path, **large) for path in LARGE]
+    return CONFIGURATION.format(examples=examples) + "".join(parts)

@@ -61,7 +61,14 @@ CHOSEN = [
     Action(30.0, "api-1", "choose", 0, MODELS[0]),
     Action(31.0, "api-2", "remove_pending", 0, MODELS[0], size=2),
 ]
+ACCEPTED = [
+    *RESTORED[:2],
+    Action(9.49, "api-1", "add_bad", 62248, MODELS[0], size=2),
+    Action(9.99, "api-2", "adapt", 57300, MODELS[0]),
+    Action(27.93, "api-2", "accept", 9954, MODELS[0]),
+]
 HISTORIES = {
+    "accept without examples": ACCEPTED,
     "choice without a second look": CHOSEN,
     "jobs before the replay": WAITING,
     "replay without the journal": RESTORED,
@@ -160,10 +167,7 @@ def test_a_restore_repeats_changes_of_examples_that_a_refused_request_had_restri
 def test_accepted_examples_do_not_count_against_later_ones_after_a_rollback(laboratory: Laboratory) -> None:
     """A bad batch is accepted, and while the model is adapted to it, somebody promotes the version before it."""
     actions = [
-        *RESTORED[:2],
-        Action(9.49, "api-1", "add_bad", 62248, MODELS[0], size=2),
-        Action(9.99, "api-2", "adapt", 57300, MODELS[0]),
-        Action(27.93, "api-2", "accept", 9954, MODELS[0]),
+        *ACCEPTED,
         Action(30.03, "api-1", "promote", 29365, MODELS[0]),
         Action(37.11, "api-2", "add", 60870, MODELS[0], size=3),
         Action(44.51, "api-1", "resume", 0, MODELS[0]),
