@@ -538,7 +538,8 @@ class Gate(Response, frozen=True, kw_only=True):
     passed: bool | None = None
     """null: the comparison was not possible; `reason` says why."""
     reason: str | None = None
-    """`first_version`, `too_few_rows`, `schema_changed` or `version_purged`."""
+    """`first_version`, `too_few_rows`, `schema_changed` or `version_purged`; with `passed` false, `holdout_lost`:
+    removals or corrections took away the rows to compare on."""
     carried: float | None = None
     """How much worse the older version is than a confirmed version that an erasure purged, rounded; counts towards
     `worse_by`."""
@@ -550,6 +551,9 @@ class Gate(Response, frozen=True, kw_only=True):
     """Comparisons with the champion for the values of the columns in `policy.segments`, the worst first."""
     batch: GateComparison | None = None
     """Comparison with the champion on the holdout rows of the new examples. It does not decide."""
+    corrections: GateComparison | None = None
+    """Loss of the champion on the holdout without (`champion`) and with (`candidate`) the corrections since the
+    confirmed version; `rows` is the number of corrected rows. It is never a reason to reject a version."""
 
 
 class GateComparison(Response, frozen=True, kw_only=True):
@@ -573,7 +577,8 @@ class GateComparison(Response, frozen=True, kw_only=True):
     passed: bool | None = None
     """null: the comparison was not possible; `reason` says why."""
     reason: str | None = None
-    """`first_version`, `too_few_rows`, `schema_changed` or `version_purged`."""
+    """`first_version`, `too_few_rows`, `schema_changed` or `version_purged`; with `passed` false, `holdout_lost`:
+    removals or corrections took away the rows to compare on."""
     carried: float | None = None
     """How much worse the older version is than a confirmed version that an erasure purged, rounded; counts towards
     `worse_by`."""
@@ -1176,7 +1181,8 @@ class SegmentComparison(Response, frozen=True, kw_only=True):
     passed: bool | None = None
     """null: the comparison was not possible; `reason` says why."""
     reason: str | None = None
-    """`first_version`, `too_few_rows`, `schema_changed` or `version_purged`."""
+    """`first_version`, `too_few_rows`, `schema_changed` or `version_purged`; with `passed` false, `holdout_lost`:
+    removals or corrections took away the rows to compare on."""
     carried: float | None = None
     """How much worse the older version is than a confirmed version that an erasure purged, rounded; counts towards
     `worse_by`."""

@@ -22,10 +22,11 @@ from core.promotion.gate_rule import Limits, judge, unjudged
 from core.quality.label_rows import restrict, shared_labels
 from core.quality.scored_rows import Metric, ScoredRows
 from core.quality.segments import Segment, corrected_sigmas
-from core.quality.standard_errors import MIN_ROWS, compare
+from core.quality.standard_errors import MIN_ROWS, Estimate, PairedEstimate, compare, estimate
 from core.tables.documents import GateComparison, GateDocument, SegmentComparison
 
 SCHEMA_CHANGED = "schema_changed"
+HOLDOUT_LOST = "holdout_lost"
 SUBSTITUTES: tuple[Metric, ...] = ("log_loss", "auc", "accuracy", "mae")
 """Metrics that take the place of the loss if its kind has changed, the best first. A squared hinge gives no
 probabilities, so it is compared by its ranking."""
@@ -115,6 +116,38 @@ def compare_with(old: Reference, mask: NDArray[np.bool_], policy: GatePolicy) ->
     if old.carried:
         found["carried"] = old.carried
     return found
+
+
+def compare_corrected(
+    old: Reference,
+    corrected: NDArray[np.bool_],
+    alarms: Sequence[tuple[int, int]],
+    before: Estimate,
+    policy: GatePolicy,
+) -> GateComparison | None:
+    """How far corrections have increased the loss of an older version on the holdout; None if no row was corrected.
+
+    A version is not judged by rows that were corrected since. Without this comparison, somebody who corrects the
+    holdout first could poison the model unnoticed.
+
+    Parameters
+    ----------
+    corrected
+        (n,) mask of the rows that were corrected.
+    before
+        The loss of the older version on the holdout, which counts if too few rows are as they were.
+    """
+    if old.rows is None or not corrected.any():
+        return None
+    scored = replace(old.rows.old, weight=np.ones(len(corrected)))  # no single row should decide
+    kept = old.earlier(alarms) & ~corrected
+    if kept.sum() >= MIN_ROWS:
+        before = estimate(scored.take(kept), "loss", old.rows.clusters_of(kept))
+    after = estimate(scored.take(corrected), "loss", old.rows.clusters_of(corrected))
+    share = float(corrected.sum() / (corrected.sum() + kept.sum()))
+    total, error = before.value + share * (after.value - before.value), share * math.hypot(before.se, after.se)
+    pair = PairedEstimate(before.value, total, error, int(corrected.sum()))
+    return {**judge(pair, Limits("loss", policy.worse_by, policy.sigmas)), "version": old.number}
 
 
 def compare_segments(

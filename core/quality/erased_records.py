@@ -30,6 +30,8 @@ def forget_versions(gate: GateDocument, gone: Collection[int]) -> GateDocument:
             kept["confirmed"]["carried"] = lost
     if "batch" in gate:
         kept["batch"] = blank(gate["batch"], gone)
+    if "corrections" in gate:
+        kept["corrections"] = blank(gate["corrections"], gone)
     if "segments" in gate:
         kept["segments"] = [cast(SegmentComparison, blank(segment, gone)) for segment in gate["segments"]]
     return kept

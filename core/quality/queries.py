@@ -39,6 +39,8 @@ class GateInputs:
     alarms: list[tuple[int, int]]
     has_additions: bool
     """Whether the version learnt new examples: only then can it be rejected."""
+    corrected: list[tuple[int, int]]
+    """First and last positions of the corrections since the confirmed version, if the version reflects new ones."""
 
     @classmethod
     def read(cls, session: Session, model: Model, position: int) -> GateInputs:
@@ -60,7 +62,10 @@ class GateInputs:
         in_force = or_(Example.removed.is_(None), Example.removed > position)
         new = (Example.model_id == model.id, in_force, Example.position > since, is_new(model.id))
         found = select(Example.position).where(*new, Example.position <= position).limit(1)
-        return cls(champion, confirmed, carried, alarms, session.scalar(found) is not None)
+        corrected = corrected_spans(session, model.id, since, position)
+        if corrected and confirmed is not None and confirmed.position < since:
+            corrected = corrected_spans(session, model.id, confirmed.position, position)
+        return cls(champion, confirmed, carried, alarms, session.scalar(found) is not None, corrected)
 
 
 def find_accepted(session: Session, model: Model) -> Version | None:
@@ -79,6 +84,13 @@ def alarmed_spans(session: Session, model_id: int) -> list[tuple[int, int]]:
     windows = select(QualityWindow.first_position, QualityWindow.last_position)
     found = session.execute(windows.where(QualityWindow.model_id == model_id, QualityWindow.alarm))
     return [(first, last) for first, last in found]
+
+
+def corrected_spans(session: Session, model_id: int, since: int, until: int) -> list[tuple[int, int]]:
+    """First and last positions of the corrections after a position, up to another."""
+    replaced = (Change.model_id == model_id, Change.kind == ChangeKind.REPLACED)
+    found = select(Change.first, Change.last).where(*replaced, Change.last > since, Change.first <= until)
+    return [(max(first, since + 1), min(last, until)) for first, last in session.execute(found)]
 
 
 def has_other_changes(session: Session, model: Model, since: int) -> bool:

@@ -97,7 +97,10 @@ class GateComparison(TypedDict):
     reason: NotRequired[
         Annotated[
             str,
-            Field(description="`first_version`, `too_few_rows`, `schema_changed` or `version_purged`."),
+            Field(
+                description="`first_version`, `too_few_rows`, `schema_changed` or `version_purged`; with `passed`"
+                " false, `holdout_lost`: removals or corrections took away the rows to compare on."
+            ),
         ]
     ]
     carried: NotRequired[
@@ -130,6 +133,9 @@ class GateDocument(GateComparison):
     """Comparisons with the champion for the values of the columns in `policy.segments`, the worst first."""
     batch: NotRequired[GateComparison]
     """Comparison with the champion on the holdout rows of the new examples. It does not decide."""
+    corrections: NotRequired[GateComparison]
+    """Loss of the champion on the holdout without (`champion`) and with (`candidate`) the corrections since the
+    confirmed version; `rows` is the number of corrected rows. It is never a reason to reject a version."""
 
 
 @with_config(ConfigDict(use_attribute_docstrings=True))

@@ -97,6 +97,18 @@ def describe_verdict(version: Version, gate: GateDocument) -> str:
         return f"Not judged: {REASONS.get(gate.get('reason', ''), 'there was nothing to compare')}."
     if version.state is VersionState.REJECTED:
         return f"Failed: the version is worse {limits}. It was rejected."
+    if gate.get("reason") == "holdout_lost":
+        return (
+            "Failed: removals or corrections took away the holdout examples to compare on. The version was not"
+            " rejected, because such changes are never delayed."
+        )
+    corrected = gate.get("corrections")
+    if corrected is not None and corrected["passed"] is False and corrected["champion"] is not None:
+        before, after = (show_metric(corrected[side], "loss") for side in ("champion", "candidate"))
+        return (
+            f"Failed: the corrected holdout examples change the loss of version {corrected['version']} from {before} to"
+            f" {after}, which is worse {limits}. The version was not rejected, because corrections are never delayed."
+        )
     return (
         f"Failed: the version is worse {limits}. It was not rejected, because removals, corrections and requested"
         " changes are never delayed, or because the policy asks for a warning only."

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.service.test_pages import visit
 from tests.worker.deployment import Deployment, Numbers, fitted
 from tests.worker.erasure_helpers import erase, filled_rows
 from tests.worker.test_webhooks import told
@@ -363,6 +364,43 @@ def test_corrections_are_never_rejected_or_quarantined(deployment: Deployment, w
     champion, found = deployment.champion(name), model(deployment, name)
     assert (champion["version"], champion["gate"]["passed"], champion["gate"]["action"]) == (2, False, "warn")
     assert (found["counts"]["train"], found["counts"]["quarantined"]) == (800, 0)
+
+
+def correct(deployment: Deployment, name: str, world: World, numbers: list[int], labels: Numbers, **more: str) -> Any:
+    """Replace examples, and return the gate of the version that reflects this."""
+    rows = [{"id": f"e{i}", "x": world.x[i].tolist(), "y": int(labels[i]), **more} for i in numbers]
+    job = deployment.request("PUT", f"/v1/models/{name}/examples", json={"examples": rows})["job"]
+    return deployment.version(name, deployment.ended(job)["version"])["gate"]
+
+
+@pytest.mark.parametrize("attack", ["holdout_first", "few_by_few", "move_holdout", "remove_holdout"])
+def test_nobody_makes_the_gate_blind_unnoticed(deployment: Deployment, world: World, attack: str) -> None:
+    """Corrected and removed holdout examples judge no version, and are not scored before the model learns them."""
+    name, good = started(deployment, world)
+    held_out, gates = [i for i in good if i % 5 == 0], []
+    if attack == "holdout_first":
+        gates.append(correct(deployment, name, world, held_out, 1 - world.y))
+        assert (gates[0]["corrections"]["passed"], gates[0]["corrections"]["rows"]) == (False, 200)
+    elif attack == "few_by_few":
+        gates += [correct(deployment, name, world, held_out[k : k + 20], 1 - world.y) for k in (0, 20)]
+    elif attack == "move_holdout":
+        gates.append(correct(deployment, name, world, held_out, world.y, split="train"))
+    else:
+        job = deployment.ended(deployment.remove(name, held_out)["job"])
+        gates.append(deployment.version(name, job["version"])["gate"])
+    assert (gates[-1]["passed"], gates[-1]["action"]) == (False, "warn")
+    assert (gates[-1].get("reason") == "holdout_lost") == (attack in ("move_holdout", "remove_holdout"))
+    assert model(deployment, name)["counts"]["quarantined"] == 0
+    with visit(deployment) as browser:
+        assert "changed the examples that it is judged by" in browser.get(f"/models/{name}").text
+
+
+def test_correcting_everything_is_not_suspicious_in_itself(deployment: Deployment, world: World) -> None:
+    """For example if all examples are sent again every night, with columns that have changed a little."""
+    name, good = started(deployment, world)
+    world.x = world.x + np.float32(0.01)
+    gate = correct(deployment, name, world, good, world.y)
+    assert (gate["passed"], gate["reason"], gate["corrections"]["passed"]) == (None, "too_few_rows", True)
 
 
 def test_small_poisoned_batches_raise_an_alarm_together(deployment: Deployment, world: World) -> None:

@@ -4,14 +4,29 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from core.kprior.model.spec import loss_of
-from core.promotion.gate import SCHEMA_CHANGED, Reference, not_compared, run_gate
+from core.promotion.gate import (
+    HOLDOUT_LOST,
+    SCHEMA_CHANGED,
+    Reference,
+    compare_corrected,
+    not_compared,
+    run_gate,
+)
 from core.quality.queries import GateInputs
+from core.quality.standard_errors import MIN_ROWS, Estimate
+from core.tables.documents import GateComparison
 from core.tables.models import Model
 from core.tables.versions import Version
 from core.versions.drafts import VersionDraft
 from worker.versions.gate_rows import compare_rows
 from worker.versions.snapshot import ModelSnapshot
+from worker.versions.test_then_train import find_expected
+
+ENOUGH_ROWS = 100
+"""Holdout rows of an older version whose loss is reported."""
 
 
 def judge_draft(snapshot: ModelSnapshot, draft: VersionDraft, retrained: bool = False) -> VersionDraft:
@@ -19,7 +34,7 @@ def judge_draft(snapshot: ModelSnapshot, draft: VersionDraft, retrained: bool = 
 
     A version that learnt no new examples is never rejected, because a removal, a correction or a requested change must
     not be delayed: its failure is only reported. A retrain is rejected for any reason, because the champion has learnt
-    the same examples.
+    the same examples. Corrections and removals of holdout examples are reported if they make the gate blind.
     """
     policy = snapshot.policy.gate
     with snapshot.context.database.read() as session:
@@ -36,7 +51,36 @@ def judge_draft(snapshot: ModelSnapshot, draft: VersionDraft, retrained: bool = 
     result = run_gate(champion, confirmed, inputs.alarms, policy)
     if not inputs.has_additions and (not retrained or result.get("reason") == SCHEMA_CHANGED):
         result["action"] = "warn"
+    if (found := judge_corrections(snapshot, champion, inputs)) is not None:
+        result["corrections"] = found
+    accepted = None if found is None else found["passed"]
+    if accepted is None and result["passed"] is None and has_lost_holdout(champion, inputs):
+        result["passed"], result["action"], result["reason"] = False, "warn", HOLDOUT_LOST
+    if accepted is False and result["passed"] is not False:
+        result["passed"], result["action"] = False, "warn"
     return replace(draft, gate=result)
+
+
+def judge_corrections(snapshot: ModelSnapshot, champion: Reference, inputs: GateInputs) -> GateComparison | None:
+    """How far corrections have increased the champion's loss on the holdout; None if that cannot be said."""
+    version, rows = inputs.champion, champion.rows
+    state = snapshot.load_or_none(version) if inputs.corrected else None
+    if version is None or rows is None or state is None or not snapshot.has_schema_of(state):
+        return None
+    corrected = np.zeros(len(rows.positions), bool)
+    for first, last in inputs.corrected:
+        corrected |= (rows.positions >= first) & (rows.positions <= last)
+    corrected &= find_expected(snapshot, version, state, rows.old)
+    before = Estimate(version.metrics.get("loss", np.nan), version.metrics.get("loss_se", np.nan))
+    return compare_corrected(champion, corrected, inputs.alarms, before, snapshot.policy.gate)
+
+
+def has_lost_holdout(champion: Reference, inputs: GateInputs) -> bool:
+    """Whether removals or corrections left too few rows to compare on, although an older version had many."""
+    if champion.rows is None or (champion.rows.positions <= champion.position).sum() >= MIN_ROWS:
+        return False
+    versions = [version for version in (inputs.champion, inputs.confirmed) if version is not None]
+    return max(version.metrics.get("rows", 0) for version in versions) >= ENOUGH_ROWS
 
 
 def refer_to(snapshot: ModelSnapshot, draft: VersionDraft, version: Version) -> Reference:
