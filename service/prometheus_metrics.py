@@ -21,6 +21,7 @@ from starlette.responses import Response
 from core.clock import now
 from core.database import Database, measure_size
 from core.erasure.queries import count_erasures, measure_open
+from core.errors import Unavailable
 from core.jobs.queries import JobCount, count_jobs, count_messages_and_workers
 from core.jobs.queue import QUEUES
 from core.metadata import last_tick
@@ -28,6 +29,7 @@ from core.promotion.failed_versions import failed_in_service
 from core.quality.drift_records import max_psi
 from core.quality.erased_records import round_metrics
 from core.quality.queries import newest_windows
+from core.register.signed_tree import newest_head
 from core.settings import Settings
 from core.tables.erasures import ErasureState
 from core.tables.jobs import JobKind, JobState
@@ -192,8 +194,20 @@ class DatabaseCollector(Collector):
         yield gauge("scheduler_heartbeat_seconds", "Seconds since the scheduler last ran.", ago)
         yield gauge("mlflow_backlog", "Number of events not yet published to MLflow.", events)
         yield gauge("mlflow_backlog_seconds", "Age of the oldest of these events in seconds.", seconds_since(since))
+        yield gauge(
+            "register_head_seconds", "Seconds since the register's newest head was signed.", since_head(session)
+        )
         yield gauge("webhooks_failing", "Number of webhooks whose last delivery failed.", failing)
         yield gauge("webhooks_disabled", "Number of webhooks that were disabled after days of failures.", disabled)
+
+
+def since_head(session: Session) -> float | None:
+    """Seconds since the register's newest head was signed; None if there is none, or if it cannot be read."""
+    try:
+        head = newest_head(session)
+    except Unavailable:
+        return None
+    return None if head is None else seconds_since(datetime.fromisoformat(head["time"]))
 
 
 class DiskCollector(Collector):

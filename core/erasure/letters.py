@@ -94,8 +94,11 @@ def confirm(erasure: Erasure, known: Circumstances) -> Letter:
     if known.acknowledgement is None:
         raise NotFound("letter_not_found", "The register no longer has the record of this request: it has expired.")
     found = bool(known.parts)
+    # the last filing, because it may have added identifiers
+    filed = (known.acknowledgement["record"] or {}).get("at")
+    since = erasure.created_at if filed is None else datetime.fromisoformat(filed)
     used = (
-        f"Since {show_date(erasure.created_at)}, no new training has used the data that we found under the "
+        f"Since {show_date(since)}, no new training has used the data that we found under the "
         "identifiers you gave us. Models that were trained on it earlier stay in use until your request is carried out."
     )
     reply = f"We will reply by {show_date(erasure.due_at)}, as the law requires (GDPR Art. 12(3))."
@@ -141,7 +144,8 @@ def announce_completion(erasure: Erasure, known: Circumstances) -> Letter:
         f"{show_date(erasure.completed_at)}.",
         f"The enclosed receipt no. {receipt['number']} summarises the result as follows: “{receipt['statement']}”",
         "The receipt also lists, for each of our models, what was done, what was deleted, what was checked, and what "
-        "the erasure does not cover. It contains no names: you are identified by a code that only we can compute.",
+        "the erasure does not cover. It does not contain your name: you are identified by a code that only we can "
+        "compute.",
     ]
     if until := receipt.get("recognised_until"):
         paragraphs.append(

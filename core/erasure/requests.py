@@ -101,7 +101,8 @@ def restrict(session: Session, erasure: Erasure, model: Model, subjects: Sequenc
     hidden = unlabelled_examples.restrict(session, model.id, subjects)
     positions = positions_of(session, subjects, model.id)
     earlier = session.get(Part, (erasure.id, model.id))
-    examples = count_examples(session, model.id, set(positions).difference(earlier.positions if earlier else ()))
+    known = earlier.positions if earlier else []
+    examples = count_examples(session, model.id, {*known, *positions}) - count_examples(session, model.id, known)
     part = earlier or state_changes.begin_part(session, erasure, model)
     new = set(positions) - set(part.positions)
     # a new part may have nothing new: another request may have hidden the person's examples without labels already

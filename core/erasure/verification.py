@@ -10,13 +10,14 @@ from sqlalchemy.orm import Session
 
 from core.database import utc_text
 from core.erasure import receipts
+from core.erasure.identifiers import token_of
 from core.errors import Unavailable
 from core.register import files, journal_files, verification
 from core.register.log import all_records
 from core.register.record_retention import cutoff
 from core.register.signing import is_signature, pae
 from core.register.verification import Flaw, is_past
-from core.tables.erasures import OPEN, PENDING, RESTRICTIONS, Erasure, ErasureState, Identifier, Receipt
+from core.tables.erasures import OPEN, PENDING, RESTRICTIONS, UNENDED, Erasure, ErasureState, Identifier, Receipt
 from core.tables.register import Leaf, RecordKind, SigningKey
 from core.versions.store import Store
 
@@ -108,6 +109,9 @@ def check_requests(session: Session, records: dict[int, dict[str, Any]]) -> Iter
         if id not in rows and entries[0][1]["kind"] in BEGINNINGS:
             yield Flaw(f"missing: the request {id} was filed", entries[0][0])
     known = set(session.scalars(select(Leaf.erasure_id).distinct()))
+    for index, owner in session.execute(select(Leaf.index, Leaf.erasure_id).order_by(Leaf.index)):
+        if index in records and records[index].get("erasure") != owner:
+            yield Flaw("altered: the database assigns it to another request than its record", index)
     for erasure in rows.values():
         if erasure.id not in known:
             yield Flaw(f"invented: the register does not contain the request {erasure.id}")
@@ -118,11 +122,14 @@ def check_requests(session: Session, records: dict[int, dict[str, Any]]) -> Iter
 
 def check_identifiers(session: Session, erasure: Erasure, entries: list[tuple[int, dict[str, Any]]]) -> Iterator[Flaw]:
     """Check that a request has the identifiers that were filed, and, while it is open, no others."""
-    filings = [record for _, record in entries if record["kind"] == RecordKind.FILED]
+    filings = [record for _, record in entries if record["kind"] in BEGINNINGS]
     filed = {token for record in filings for token in (record["subject_token"], *record.get("alias_tokens", []))}
-    stored = set(session.scalars(select(Identifier.token).where(Identifier.erasure_id == erasure.id)))
+    stored = session.scalars(select(Identifier).where(Identifier.erasure_id == erasure.id)).all()
+    tokens, secret = {one.token for one in stored}, session.info["settings"].secret
+    exchanged = any(one.subject is not None and token_of(one.subject, secret) != one.token for one in stored)
+    lost = erasure.state in UNENDED and any(one.subject is None for one in stored)
     # records of ended requests expire one by one
-    if not filed <= stored or (erasure.state in PENDING and filed != stored):
+    if exchanged or lost or not filed <= tokens or (erasure.state in UNENDED and filed != tokens):
         yield Flaw(f"altered: the request {erasure.id} has other identifiers of the person", entries[0][0])
 
 
@@ -151,8 +158,15 @@ def check_request(erasure: Erasure, entries: list[tuple[int, dict[str, Any]]]) -
         if (erasure.state is state) and kind in last and not is_same_time(erasure.completed_at, last[kind][1]["at"]):
             yield Flaw(f"altered: the request {erasure.id} has a different time of its end", last[kind][0])
     decided = max(last.get(kind, (-1, None))[0] for kind in (RecordKind.HELD, RecordKind.APPROVED))
-    if erasure.state in OPEN and RecordKind.HELD in last and last[RecordKind.HELD][0] == decided:
+    held = RecordKind.HELD in last and last[RecordKind.HELD][0] == decided
+    if erasure.state in OPEN and held:
         yield Flaw(f"altered: the request {erasure.id} is {erasure.state}, but nobody has approved it", decided)
+    if (erasure.state is ErasureState.HELD and not held) or (erasure.state is ErasureState.UNMATCHED and decided >= 0):
+        yield Flaw(f"altered: the request {erasure.id} is {erasure.state}, unlike in the register", index)
+    at, extended = last.get(RecordKind.EXTENDED, (None, {}))
+    reason = None if erasure.extension is None else hashlib.sha256(erasure.extension.encode()).hexdigest()
+    if erasure.state in PENDING and reason != extended.get("reason_sha256"):
+        yield Flaw(f"altered: the request {erasure.id} has a different reason for its extension", at or index)
     if RecordKind.REFUSED in last and last[RecordKind.REFUSED][1]["reason"] != erasure.refusal:
         yield Flaw(
             f"altered: the request {erasure.id} has a different reason for its refusal", last[RecordKind.REFUSED][0]

@@ -19,7 +19,7 @@ from core.ledger import bulk, positions, unlabelled_examples
 from core.ledger.batch import Batch
 from core.ledger.positions import Counts
 from core.ledger.queries import batched, look_up_in_force
-from core.ledger.returning_subjects import store_aside
+from core.ledger.returning_subjects import report, store_aside
 from core.ledger.spec_history import layout_at
 from core.suppressions import Screen
 from core.tables.ledger import ChangeKind, Example, PendingExample, RecordedPrediction
@@ -85,6 +85,7 @@ def add_labels(
         if some:
             values = np.array([labels[i] for i in some])
             apply(session, model.id, [rows[i] for i in some], values, model.layout_position, quarantined)
+    report(session, model.id, len(aside), len(aside))
     session.refresh(model)
     return Labelled(len(rows), list(unknown), duplicates, len(aside))
 

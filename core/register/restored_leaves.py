@@ -45,7 +45,8 @@ def find_missing(session: Session, store: Store) -> list[Acknowledgement]:
 
 def damaged(name: str) -> Conflict:
     return Conflict(
-        "receipts_damaged", f"The file {name} in the store was altered. Restore it, or move it away, first."
+        "receipts_damaged",
+        f"The file {name} in the store is missing or was altered. Restore it, or move it away, first.",
     )
 
 

@@ -45,6 +45,7 @@ from service.http.auth import Approver, Caller, Eraser
 from service.http.body_schemas import Schema
 from service.http.pagination import After, Limit, Page, page_of
 from service.http.problems import problem_responses
+from service.http.request_audit import AuditorDep
 from service.http.routes import AuthenticatedRoute
 from service.http.unit_of_work import UnitOfWork, Write
 
@@ -275,6 +276,7 @@ def spell_receipt(
     body: SpeltSubjects,
     caller: Eraser,
     context: ContextDep,
+    auditor: AuditorDep,
     accept: Annotated[str, Header(description="`text/html` returns a printable page.")] = "application/json",
 ) -> Response:
     """Get the receipt together with the identifiers that were searched for, exactly as spelt, for the person.
@@ -285,6 +287,7 @@ def spell_receipt(
     settings = context.settings
     with context.database.read() as session:
         receipt = receipts.body_of(queries.receipt_of(session, queries.find(session, id)))
+    auditor.record_read(caller, Action.SUBJECT_LOOKED_UP, About(erasure_id=receipt["erasure"]))
     tokens = {receipt["subject_token"], *receipt.get("alias_tokens", [])}
     spelt = [SpeltSubject(subject=s, token=hash_token(s, settings)) for s in dict.fromkeys(body.subjects)]
     for number, one in enumerate(spelt, 1):

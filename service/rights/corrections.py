@@ -20,7 +20,7 @@ from core.models import catalog
 from core.models.field_types import PLAIN
 from core.register import log
 from core.tables.audit import Action
-from core.tables.erasures import Erasure, Part
+from core.tables.erasures import OPEN, Erasure, Part
 from core.tables.models import Model
 from core.tables.register import RecordKind
 from service import prometheus_counters
@@ -101,13 +101,15 @@ def put_in_force(session: Session, model: Model, subject: bytes, id: str) -> Era
     if any(row.removed is None for row in rows):
         return None
     owner = owners_of(session, [subject], restriction=True).get(subject)
+    erasure = owners_of(session, [subject]).get(subject)
+    if erasure is not None and session.get_one(Erasure, erasure).state in OPEN:
+        owner = None  # a job is deleting the example, and would not find the corrected one
     restriction = None if owner is None else session.get_one(Erasure, owner)
     part = None if owner is None else session.get(Part, (owner, model.id))
     held = [row.position for row in rows if part is not None and row.position in part.restricted]
     if part is None or not held:
         raise NotFound("example_not_found", "No active example with this id is about this person.")
     part.restricted = [position for position in part.restricted if position not in held]
-    part.examples -= 1  # the corrected one is counted in its place
     ledger.restore(session, model, held[:1])
     return restriction
 

@@ -11,6 +11,7 @@ from core.database import Database
 from core.settings import Settings
 from migrations import runner
 from tests.conftest import BACKENDS
+from tests.core.ledger.reference_ledger import SECRET
 
 MakeSettings = Callable[..., Settings]
 
@@ -23,7 +24,8 @@ def make_settings(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
         url = ""
         if request.param == "postgresql" and "database_url" not in given:
             url = request.getfixturevalue("postgres").create_database(f"t{uuid.uuid4().hex}")
-        return Settings.model_validate({"home": tmp_path_factory.mktemp("home"), "database_url": url, **given})
+        values = {"home": tmp_path_factory.mktemp("home"), "database_url": url, "secret_key": SECRET.decode()}
+        return Settings.model_validate({**values, **given})
 
     return make
 

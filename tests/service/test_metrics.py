@@ -35,7 +35,7 @@ from tests.service.expect import add, rows
 from tests.stack import Stack
 
 MONITORING = Path(__file__).parents[2] / "docs" / "monitoring"
-MOST_QUERIES = 10
+MOST_QUERIES = 11
 
 
 def shown(stack: Stack, **labels: str) -> dict[str, float]:
@@ -173,6 +173,7 @@ def test_requests_scheduler_backlog_and_webhooks_are_measured(stack: Stack, api:
         assert told[f"amend_{metric}"] == before[f"amend_{metric}"] + 1, metric
     assert told["amend_mlflow_backlog_seconds"] >= 3600
     assert 0 <= told["amend_scheduler_heartbeat_seconds"] < 60
+    assert 0 <= told["amend_register_head_seconds"] < 60  # signed when the request was filed
     with stack.database.write() as session:
         session.get_one(Webhook, webhook).disabled_at = now()
         session.execute(delete(TrackingEvent).where(TrackingEvent.model == name))

@@ -108,10 +108,13 @@ def test_the_event_contains_no_personal_data(stack: Stack, api: httpx.Client) ->
     webhook = api.post("/v1/webhooks", json={"url": "https://receiver.example/", "events": ["subject.returned"]}).json()
     name, person = stack.model(), erased(api)
     add(api, name, about(person))
+    add(api, name, [{**row, "y": None} for row in about(person, 2, "late")])
+    api.post(f"/v1/models/{name}/labels", json={"labels": [{"id": "late1", "y": 1}]}).raise_for_status()
     with stack.database.read() as session:
         bodies = session.scalars(select(Delivery.body).where(Delivery.webhook_id == webhook["id"])).all()
     found = [body for body in map(json.loads, bodies) if body["data"]["model"] == name]
-    assert [body["data"] for body in found] == [{"model": name, "examples": 2, "quarantined": 2}]
+    assert [(body["data"]["examples"], body["data"]["quarantined"]) for body in found] == [(2, 2), (1, 0), (1, 1)]
+    assert {*found[0]["data"]} == {"model", "examples", "quarantined"}
     api.delete(f"/v1/webhooks/{webhook['id']}").raise_for_status()
 
 

@@ -164,6 +164,19 @@ def test_an_example_of_the_person_is_corrected(stack: Stack, api: httpx.Client, 
     refused(api.post("/v1/subjects/correct", json={**body, "x": None}), 422, "request_invalid")
 
 
+def test_an_example_that_is_being_erased_is_not_corrected(stack: Stack, api: httpx.Client) -> None:
+    """The job that erases it would not find the corrected one."""
+    person = somebody()
+    name = model_with_person(stack, api, person)
+    restrict(api, person)
+    body = {"subject": person, "model": name, "id": "e1", "x": [7, 7]}
+    held = ask(api, person, hold=True)
+    assert api.post("/v1/subjects/correct", json=body).json()["replaced"] == 1
+    approved = act(api, held["id"], "approve").json()
+    assert [part["examples"] for part in approved["models"]] == [2]
+    refused(api.post("/v1/subjects/correct", json=body), 404, "example_not_found")
+
+
 def test_the_requests_of_a_person_are_found_by_every_identifier(api: httpx.Client) -> None:
     person, alias = somebody(), somebody()
     done = ask(api, person, subjects=[alias], hold=True, reference="E-9")

@@ -16,6 +16,7 @@ from core.versions.store import Store
 from tests.receipt_terms import unexplained
 from tests.service.erasure_helpers import act, ask, erase_nobody, model_with_person, somebody
 from tests.service.expect import add, refused, rows
+from tests.service.test_pages import visit
 from tests.stack import Stack
 
 HTML = {"Accept": "text/html"}
@@ -88,6 +89,18 @@ def test_a_spelling_that_the_request_includes_is_not_suggested(stack: Stack, api
         "2 examples under the 2 identifiers of this request were deleted from 1 model."
     )
     assert "these 2 identifiers" in limits(receipt)
+
+
+def test_similar_spellings_stay_on_the_request_until_all_identifiers_are_filed_again(
+    stack: Stack, api: httpx.Client
+) -> None:
+    person, alias = somebody(), somebody()
+    model_with_person(stack, api, person)
+    id = ask(api, person.upper(), subjects=[alias])["id"]
+    assert ask(api, alias)["near_matches"] == []
+    with visit(stack) as browser:
+        assert "1 similar spelling that it does not include" in browser.get(f"/privacy/{id}").text
+    assert api.get(act(api, id, "approve").json()["receipt"]).json()["near_matches"] == 1
 
 
 def test_a_limited_key_sees_no_similar_spellings(stack: Stack, api: httpx.Client) -> None:
@@ -216,6 +229,8 @@ def test_the_receipt_shows_identifiers_as_spelt_only_to_those_who_know_them(stac
     for wrong in (alias.upper(), somebody()):
         refused(api.post(place, json={"subjects": [wrong]}), 409, "subject_not_searched")
     refused(api.post(place, json={"subjects": []}), 422, "request_invalid")
+    looked_up = api.get("/v1/audit", params={"erasure": id, "action": "subject_looked_up"}).json()["items"]
+    assert len(looked_up) == 4
     with stack.database.engine.connect() as connection:  # nothing that was spelt is stored
         assert alias not in "".join(str(row) for row in connection.exec_driver_sql("SELECT * FROM receipts"))
 

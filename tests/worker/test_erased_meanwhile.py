@@ -5,27 +5,35 @@ Simulated histories found these races (`tests/simulation`); here, each of them i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 import worker.drift_after_job
 from core.clock import now
 from core.database import Database
+from core.erasure import requests
+from core.jobs import leases
+from core.ledger.additions import add_locked
+from core.models.policy import policy_of
 from core.settings import Settings
+from core.tables.erasures import Erasure, ErasureState
+from core.tables.jobs import Job, JobKind
 from core.tables.models import Model
 from core.tables.quality import DriftReport, QualityWindow
 from core.tables.versions import Version, VersionState
 from core.versions.store import Store
 from tests.core.conftest import migrated
-from tests.core.erasure.erasure_helpers import ask, give, somebody
+from tests.core.erasure.erasure_helpers import ask, find_erasure, give, reach, somebody, store_of
 from tests.core.jobs.rows import enter_version
-from tests.core.ledger.reference_ledger import Row, add, locked, new_model
-from worker.jobs.erase import champion_memory
+from tests.core.ledger.reference_ledger import Row, add, batch, locked, new_model
+from worker.job_attempt import JobAttempt
+from worker.jobs.erase import champion_memory, complete, purge
 from worker.versions.test_then_train import NewExamplesScored
 
 
@@ -84,6 +92,33 @@ def test_a_drift_report_that_may_count_erased_examples_is_not_stored(
     worker.drift_after_job.update_drift(SimpleNamespace(database=database, store=store, device=None), model.id)  # type: ignore[arg-type]
     with database.read() as session:
         assert (session.get(DriftReport, model.id) is None) == erased
+
+
+def test_an_example_that_arrives_during_the_last_step_has_no_receipt_yet(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise nobody would recognise it: the person is recognised only from the receipt on."""
+    model, other, person = new_model(database), new_model(database), somebody()
+    give(database, model, person, "a")
+    id = ask(database, person).id
+    reach(database, id, model, ErasureState.PURGING)
+    with database.write() as session:
+        [waiting] = session.scalars(select(Job.id).where(Job.model_id == model.id, Job.kind == JobKind.ERASE))
+        job = (leases.take(session, waiting, "worker", 60, 3) or ())[0]
+        session.flush()
+        session.expunge(job)
+    store = store_of(database)
+    context: Any = SimpleNamespace(database=database, store=store, settings=Settings(home=tmp_path))
+    attempt = JobAttempt.of(context, job, model, "worker", lambda *arguments: None)
+    purge(attempt, {id})
+
+    def include(session: Session, erasures: Sequence[Erasure]) -> set[str]:
+        add_locked(session, other.id, policy_of(other).holdout_draw, batch([Row("b", subject=person, split=False)]))
+        return set()
+
+    monkeypatch.setattr(requests, "include_new_examples", include)
+    complete(attempt, {id}, [])
+    assert find_erasure(database, id).state is ErasureState.PURGING
 
 
 def test_a_champion_whose_file_was_lost_has_no_memory(database: Database, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from core.erasure.purge import (
 from core.erasure.queries import verified_parts
 from core.erasure.receipt_content import Deleted
 from core.erasure.receipt_text import CACHES, Trace, count_of
+from core.erasure.subject_examples import subjects_in_force
 from core.errors import Conflict, Unavailable
 from core.jobs import leases, queue
 from core.kprior import State
@@ -187,17 +188,20 @@ def complete(attempt: JobAttempt, verified: set[str], done: list[str]) -> None:
     """Verify that all data is gone, and complete the erasures; the job of the last model writes the receipt."""
     attempt.progress(0.9, "Verifying that all data is gone")
     database, store = attempt.context.database, attempt.context.store
+    cleanup = vacuum_database(database)
     with database.write() as session:  # without this model's lock: several models may be locked, in a fixed order
         # examples of the person that arrived meanwhile, in any model, are erased before the receipt is written
         erasures = [erasure for _, erasure in open_parts(session, attempt.model_id) if erasure.id in verified]
         verified = verified - requests.include_new_examples(session, erasures)
-    cleanup = vacuum_database(database)
     with attempt.write() as (session, job, model):
         count, remembered = 0, champion_memory(session, store, model)
         # a job that began before the request may have stored weights that it will not be allowed to record
         unused = count_unused(session, store, folder_of(model.id))
         for part, erasure in still_verified(session, model, verified):
-            found = find_traces(session, store, part, subjects_of(session, erasure), remembered, unused)
+            subjects = subjects_of(session, erasure)
+            if subjects_in_force(session, subjects):  # arrived just now: the next job erases them
+                continue
+            found = find_traces(session, store, part, subjects, remembered, unused)
             until = version_fates.last_purge_date(session, part)
             if attempt.context.settings.mlflow_url:
                 # `forget_in_mlflow` raised if there was any; versions that are kept also stay in MLflow

@@ -52,6 +52,7 @@ class RequestView:
     is_restriction: bool
     state: ErasureState
     reference: str | None
+    near_matches: int
     reason: str | None
     received_at: datetime
     due_at: datetime
@@ -90,6 +91,7 @@ def make_view(erasure: Erasure, parts: Sequence[Part], records: Sequence[Mapping
         is_restriction=erasure.state in RESTRICTIONS,
         state=erasure.state,
         reference=queries.reference_in(records),
+        near_matches=erasure.near_matches,
         reason=erasure.reason,
         received_at=erasure.received_at,
         due_at=erasure.due_at,

@@ -262,6 +262,13 @@ def test_another_objective_than_the_signed_one_fails(change: dict[str, Any], ver
     assert results(verify(bundle, refit=True))["Objective of model churn, version 7"] is Result.FAILED
 
 
+@pytest.mark.parametrize("names", [("objective",), ("objective", "certificate"), ("objective", "certificate", "rows")])
+def test_the_certified_distance_of_a_receipt_cannot_be_hidden(names: tuple[str, ...], verify: Verify) -> None:
+    bundle = fresh().edit("versions/churn.json", lambda fields: fields.update(dict.fromkeys(names)))
+    assert not any("no distance was certified" in words for words in verify(bundle).unproven)
+    assert not verify(bundle, refit=True).passed
+
+
 def test_rows_that_the_operator_chose_are_believed(verify: Verify) -> None:
     """A limit that the output states: whoever signs can leave rows out, and fit the weights to the others."""
     some = slice(0, models.ROWS // 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import cast
 
 import pytest
 
@@ -46,6 +47,14 @@ def test_a_confirmation_does_not_claim_that_data_of_an_ended_request_is_unused(
 ) -> None:
     text = write(LetterKind.CONFIRMATION, state, parts)
     assert {sentence for sentence in (UNUSED, IN_USE, NOT_FOUND, CLOSED, DONE) if sentence in text} == expected
+
+
+def test_a_confirmation_counts_from_the_last_filing_which_may_have_added_identifiers() -> None:
+    acknowledgement = {**ACKNOWLEDGEMENT, "record": {"kind": "filed", "at": "2026-03-05T09:00:00Z"}}
+    known = Circumstances(parts=FOUND, acknowledgement=cast(Acknowledgement, acknowledgement), receipt=None)
+    letter = write_letter(LetterKind.CONFIRMATION, request(ErasureState.RECEIVED), known)
+    assert letter.paragraphs[0].startswith("On 1 March 2026, we received")
+    assert letter.paragraphs[1].startswith("Since 5 March 2026, no new training has used")
 
 
 @pytest.mark.parametrize(("parts", "expected"), [(FOUND, {UNUSED, IN_USE}), ([], {NOT_FOUND})])

@@ -75,6 +75,7 @@ def populate(database: Database) -> Installation:
         ask(database, person, hold=hold).id for person, hold in zip(people, (True, True, False), strict=True)
     )
     change(database, refused, lambda session, erasure: decisions.refuse(session, erasure, "a legal duty", "key"))
+    change(database, going, lambda session, erasure: decisions.extend(session, erasure, "complex", "key"))
     store = store_of(database)
     write_files(database, store)
     return Installation(database, store, model, refused, held, going)
@@ -378,7 +379,21 @@ EDITS: dict[str, Callable[[Session, Installation], Any]] = {
     ),
     "another identifier": lambda s, i: s.add(Identifier(erasure_id=i.open, token="0" * 64, subject=b"somebody")),
     "a missing identifier": lambda s, i: s.execute(delete(Identifier).where(Identifier.erasure_id == i.open)),
+    "the hash by which a person's examples are found": lambda s, i: exchange_subject(s, i.open, b"somebody else"),
+    "that hash away": lambda s, i: exchange_subject(s, i.held, None),
+    "an open request to a held one": lambda s, i: setattr(s.get_one(Erasure, i.open), "state", ErasureState.HELD),
+    "a held request to an unmatched one": lambda s, i: setattr(
+        s.get_one(Erasure, i.held), "state", ErasureState.UNMATCHED
+    ),
+    "the reason of an extension": lambda s, i: setattr(s.get_one(Erasure, i.open), "extension", "another"),
+    "the request of an action": lambda s, i: s.execute(
+        update(Leaf).where(Leaf.erasure_id == i.held, Leaf.record.like('%"held"%')).values(erasure_id=i.open)
+    ),
 }
+
+
+def exchange_subject(session: Session, id: str, subject: bytes | None) -> None:
+    session.execute(update(Identifier).where(Identifier.erasure_id == id).values(subject=subject))
 
 
 def end_earlier(session: Session, id: str) -> None:

@@ -25,6 +25,7 @@ from core.errors import Conflict, Unavailable
 from core.ledger.subject_hashes import subject_hash
 from core.lifecycle.replay_after_restore import replay
 from core.register import files, merkle, signed_tree
+from core.register.lag import require_current
 from core.register.record_retention import expire_records
 from core.register.records import canonical, commit
 from core.register.signing import Signer, create_key, read_signer
@@ -241,6 +242,23 @@ def test_nothing_is_taken_from_damaged_files(
         again(empty_database, store)
     with empty_database.read() as session:
         assert signed_tree.size_of(session) == 0
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_lost_file_does_not_hide_the_leaves_that_follow_it(empty_database: Database, store: Store, lost: int) -> None:
+    """Otherwise the model would be trained on an erased person's data again."""
+    model, person = new_model(empty_database), somebody()
+    with forgotten(empty_database, store):
+        erase_nobody(empty_database, person)
+    give(empty_database, model, person, "a")
+    with empty_database.write() as session:  # the journal was lost, too
+        for name in store.names("journal"):
+            store.delete(name)
+    store.delete(store.names(files.FOLDER)[lost])
+    with empty_database.read() as session, pytest.raises(Unavailable, match="amend erasures replay"):
+        require_current(session, store)
+    with pytest.raises(Conflict, match=files.name_of(lost)):
+        again(empty_database, store)
 
 
 def forge_record(store: Store, name: str, signer: Signer) -> None:
