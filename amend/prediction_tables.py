@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
 FIELDS = {"mean": "mean", "score": "score", "class": "class_", "std": "std", "interval": "interval"}
 
+PARTS = {"probabilities": "probability", "contributions": "contribution"}
+"""Columns with several numbers for a row, and how the columns of a pandas frame that have one each begin."""
+
 
 class PredictionTable:
     """Predictions of many rows, as the service sent them."""
@@ -58,6 +61,11 @@ def table_of(outputs: list[Prediction]) -> Any:
         columns["labels"] = pa.array(lists, None if any(lists) else pa.list_(pa.string()))
     if outputs and outputs[0].probabilities is not None:
         columns["probabilities"] = pa.array([output.probabilities for output in outputs])
+    if outputs and outputs[0].contributions is not None:
+        made = [output.contributions or {} for output in outputs]
+        same = all(one.keys() == made[0].keys() for one in made)  # words differ from text to text
+        kind = None if same else pa.map_(pa.string(), pa.float64())
+        columns["contributions"] = pa.array(made if same else [list(one.items()) for one in made], kind)
     return pa.table(columns)
 
 
@@ -72,15 +80,16 @@ def numbers_of(table: Any) -> Any:
 
 
 def frame_of(table: Any) -> Any:
-    """A pandas frame; the probability of class ``c`` is in the column ``probability of c``."""
-    pandas = require("pandas")
+    """A pandas frame; the probability of class ``c`` is in the column ``probability of c``, and the contribution of
+    the input column ``a`` in ``contribution of a``."""
+    pa, pandas = require("pyarrow"), require("pandas")
     columns: dict[str, Any] = {}
     for name in table.column_names:
-        column = table.column(name)
-        if name != "probabilities":
+        column, prefix = table.column(name), PARTS.get(name)
+        if prefix is None or not pa.types.is_struct(column.type):
             columns[name] = column.to_pandas()
             continue
         shares = column.combine_chunks()
         for i in range(shares.type.num_fields):
-            columns[f"probability of {shares.type.field(i).name}"] = shares.field(i).to_pandas()
+            columns[f"{prefix} of {shares.type.field(i).name}"] = shares.field(i).to_pandas()
     return pandas.DataFrame(columns)

@@ -1,6 +1,7 @@
 """``amend predict``: predictions of a model."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,7 +37,7 @@ def predict(
     ],
     version: Annotated[int | None, typer.Option("--version", min=1, help="Default: the champion.")] = None,
     uncertainty: Annotated[bool, option("--uncertainty", "Include the standard deviation and an interval.")] = False,
-    explain: Annotated[bool, option("--explain", "Include the contribution of each column (linear models).")] = False,
+    explain: Annotated[bool, option("--explain", "Include the contribution of each column.")] = False,
     record: Annotated[
         bool, option("--record", "Store the inputs and predictions as examples without labels. Requires --id.")
     ] = False,
@@ -50,7 +51,7 @@ def predict(
     if is_table(inputs):
         if record or ids or subjects:
             fail("--record, --id and --subject apply to inputs as JSON, not to a table.")
-        print_table_of(connection, model, inputs, version, uncertainty)
+        print_table_of(connection, model, inputs, version, uncertainty, explain)
         return
     body = make_body(parse_json(inputs, "The input"))
     if version is not None:
@@ -77,13 +78,20 @@ def is_table(inputs: str) -> bool:
     return Path(inputs).suffix.lower() in (".csv", ".parquet", ".arrow", ".arrows", ".feather") and is_file(inputs)
 
 
-def print_table_of(connection: Connection, model: str, name: str, version: int | None, uncertainty: bool) -> None:
+def print_table_of(
+    connection: Connection, model: str, name: str, version: int | None, uncertainty: bool, explain: bool
+) -> None:
     """Print the predictions for the rows of a file."""
+    client, given = connection.client, read_table(name)
+    options: dict[str, Any] = {"version": version, "uncertainty": uncertainty}
     try:
-        found = connection.client.predict_table(model, read_table(name), version=version, uncertainty=uncertainty)
+        ask = partial(client.predict, explain=True) if explain else client.predict_table
+        found: Any = ask(model, given, **options)
     except ValueError as error:
         fail(f"{name}: {error}")
     rows = found.to_arrow().to_pylist()
+    if explain:
+        rows = [{**row, "contributions": dict(row["contributions"])} for row in rows]
     if connection.as_json:
         output.print_json({"version": found.version, "outputs": rows})
         return

@@ -32,7 +32,7 @@ class Predictions(Caller):
         The columns of a table are matched by name, so the frame that was given to ``add_examples`` will do; ValueError
         is raised if a column is missing. The columns of a vector are used in their order; ``id``, ``subject``, ``y``,
         ``weight``, ``split``, ``time`` and ``source`` are ignored. With ``uncertainty``, each prediction has ``std``
-        and ``interval``; with ``explain``, it has ``contributions`` of the columns (linear models).
+        and ``interval``; with ``explain``, it has ``contributions`` of the columns (linear models and trees).
 
         The result has ``to_numpy()``, ``to_pandas()`` and ``to_arrow()``. For many rows, ``predict_table`` is faster.
 

@@ -816,8 +816,9 @@ class Prediction(Response, frozen=True, kw_only=True):
     interval: list[float] | dict[str, list[float]] | None = None
     """On request: limits of the 95 % interval, or a pair of limits for each class."""
     contributions: dict[str, float] | None = None
-    """On request: what each input column contributes to the output before the link function, and `(intercept)`;
-    together they add up to it. Of several classes: to the predicted class, less the mean of all."""
+    """On request: what each input column (or word of a hashed text) contributes to the output before the link
+    function, and `(intercept)`; together they add up to it. Of several classes: to the predicted class, less the
+    mean of all."""
 
 
 class PredictionDrift(Response, frozen=True, kw_only=True):

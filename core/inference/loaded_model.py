@@ -18,7 +18,7 @@ from ..kprior.model.predictor import Predictor
 from ..kprior.model.spec import PredictorSpec, frozen_encoder, shape_of
 from ..kprior.model.target_scale import from_fitted, is_transformed
 from ..kprior.model.uncertainty import Posterior, Uncertainty
-from .explanations import contributions
+from .explanations import Explainer, leaf_mass_of
 from .frozen_encoders import Encode, onnx_encoder, plugin_encoder
 from .table_outputs import TableOutputs
 from .text_hashing import hashing_encoder
@@ -43,6 +43,8 @@ class LoadedModel:
     ) -> None:
         self._predictor, self._posterior = predictor, posterior
         self._computed: Posterior | None = None
+        self._explainer: Explainer | None = None
+        self._leaf_mass: Tensor | None = None
         self.spec = predictor.spec
         self.number = number
         """Number of the version, if known."""
@@ -74,7 +76,9 @@ class LoadedModel:
         cls, state: State, number: int | None = None, posterior: Callable[[], Posterior] | None = None
     ) -> LoadedModel:
         """Load a version's state, whose predictor must not be used for anything else afterwards."""
-        return cls(state.predictor, state.w, number, posterior)
+        model = cls(state.predictor, state.w, number, posterior)
+        model._leaf_mass = leaf_mass_of(state)
+        return model
 
     @classmethod
     def from_file(cls, path: str) -> LoadedModel:
@@ -138,8 +142,13 @@ class LoadedModel:
         return mean, unsure
 
     def explain(self, x: Numbers) -> list[dict[str, float]]:
-        """What each input column contributes to the output, for raw inputs (n, ...)."""
-        return contributions(self._predictor, x)
+        """What each input column contributes to the output, for raw inputs (n, ...).
+
+        Raises Unexplainable if the model is not a sum over its columns.
+        """
+        if self._explainer is None:
+            self._explainer = Explainer(self._predictor, self._leaf_mass)
+        return self._explainer.explain(self._encoded(x), x)
 
     def assessing_work(self, rows: int) -> float:
         """The approximate number of multiplications in `assess`, whose first call computes the posterior."""

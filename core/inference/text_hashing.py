@@ -1,6 +1,7 @@
 """Features of texts: counts of words by a hash of each word. Nothing is learnt, and nothing is stored."""
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,25 @@ def hashing_encoder(features: int) -> Callable[[Numbers], Numbers]:
 
     vectorizer = HashingVectorizer(n_features=features, dtype=np.float32)
     return encode_texts(lambda texts: vectorizer.transform(texts).toarray(), features)
+
+
+def hash_words(texts: Sequence[str], features: int) -> Iterator[tuple[list[str], Numbers, Numbers]]:
+    """For each text: its words, the feature that each is hashed to, and what it adds to that feature.
+
+    >>> words, places, values = next(hash_words(["to be or not to be"], 1024))
+    >>> words, [round(abs(float(value)), 2) for value in values]
+    (['to', 'be', 'or', 'not'], [0.63, 0.63, 0.32, 0.32])
+    """
+    from sklearn.feature_extraction import FeatureHasher
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+    analyze, hasher = HashingVectorizer().build_analyzer(), FeatureHasher(features, input_type="string")
+    for text in texts:
+        counts = Counter(analyze(text))
+        hashed = hasher.transform([[word] for word in counts] or [[]])
+        values = hashed.data * np.array(list(counts.values()))
+        length = np.linalg.norm(np.bincount(hashed.indices, values, minlength=1))
+        yield list(counts), hashed.indices, values / (length or 1.0)
 
 
 def encode_texts(encode: Callable[[Sequence[str]], Any], features: int) -> Callable[[Numbers], Numbers]:

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from onnx import TensorProto, numpy_helper
 
-from core.errors import Conflict
 from core.kprior import Predictor
 from core.kprior.model.categories import spellings_of
 from core.kprior.model.spec import Column
 from core.kprior.model.tree_leaves import Leaves
 from core.kprior.model.tree_splits import LeafEncoder
-from core.kprior.model.tree_traversal import WORD_BITS
+from core.kprior.model.tree_traversal import WORD_BITS, ZERO
 
 if TYPE_CHECKING:
     from core.versions.onnx_export import Graph
@@ -26,17 +25,18 @@ def add_trees(graph: Graph, predictor: Predictor) -> str:
     encoder, body, described = predictor.encoder, predictor.body, predictor.spec["input"]
     assert isinstance(encoder, LeafEncoder)
     assert isinstance(body, Leaves)
-    if bool(encoder.zero_missing.any()):
-        message = (
-            "A model whose trees treat zeros as missing cannot be converted to ONNX. Download the weights instead."
-        )
-        raise Conflict("onnx_unsupported", message)
     sets = [(t, i) for t, i in np.argwhere(encoder.category_words.numpy() > 0).tolist()]
     if described["kind"] == "table":
         x, places = add_columns(graph, encoder, described["columns"], sets)
     else:
         x, places = graph.cast(graph.input("x", TensorProto.FLOAT, encoder.raw_shape), np.float64), {}
-    f = add_ensemble(graph, x, list_nodes(encoder, places), body.weight.detach().double().numpy(), encoder.leaves)
+    width = encoder.raw_shape[0] + len(places)
+    if bool(encoder.zero_missing.any()):  # for the nodes that treat zeros as missing: all columns again, without zeros
+        zero = graph.add("LessOrEqual", graph.add("Abs", x), graph.constant(np.array(ZERO), np.float64))
+        x = graph.concat([x, graph.add("Where", zero, graph.constant(np.array(np.nan), np.float64), x)])
+    f = add_ensemble(
+        graph, x, list_nodes(encoder, places, width), body.weight.detach().double().numpy(), encoder.leaves
+    )
     return graph.cast(f, graph.dtype)
 
 
@@ -77,9 +77,12 @@ def members(encoder: LeafEncoder, node: tuple[int, int], count: int) -> Any:
     return np.array([*flags, int(encoder.missing_left[node])], np.float64)
 
 
-def list_nodes(encoder: LeafEncoder, places: dict[tuple[int, int], int]) -> list[Node]:
-    """The nodes of all trees that a row can reach, in the terms of ONNX; leaves have numbers after those of nodes."""
-    feature, threshold = encoder.feature.tolist(), encoder.threshold.tolist()
+def list_nodes(encoder: LeafEncoder, places: dict[tuple[int, int], int], width: int) -> list[Node]:
+    """The nodes of all trees that a row can reach, in the terms of ONNX; leaves have numbers after those of nodes.
+
+    The column c without zeros is at `width` + c.
+    """
+    feature, threshold = (encoder.feature + width * encoder.zero_missing).tolist(), encoder.threshold.tolist()
     left, right, missing = encoder.left.tolist(), encoder.right.tolist(), encoder.missing_left.tolist()
     size, nodes = encoder.feature.shape[1], []
 

@@ -36,7 +36,7 @@ BODY = describe_body(
         "explain": {
             "type": "boolean",
             "default": False,
-            "description": "Include `contributions` in the response (linear models).",
+            "description": "Include `contributions` in the response (linear models and boosted trees).",
         },
         "record": {
             "type": "boolean",
@@ -73,8 +73,9 @@ class PredictionResponse(BaseModel):
     )
     contributions: dict[str, float] | None = Field(
         None,
-        description="On request: what each input column contributes to the output before the link function, and"
-        " `(intercept)`; together they add up to it. Of several classes: to the predicted class, less the mean of all.",
+        description="On request: what each input column (or word of a hashed text) contributes to the output before"
+        " the link function, and `(intercept)`; together they add up to it. Of several classes: to the predicted class,"
+        " less the mean of all.",
     )
 
 

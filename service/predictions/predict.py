@@ -98,7 +98,7 @@ async def compute(body: bytes, name: str, loaded: CachedVersion, max_batch: int,
         return await run_for_body(body, lambda: predict_with(name, loaded, read(loaded, body, max_batch), extras))
     x = read(loaded, body, max_batch)
     # a child process encodes the inputs, and text may take long
-    slow = loaded.model.encode is not None
+    slow = loaded.model.encode is not None or extras.explain
     slow = slow or (extras.uncertainty and loaded.model.assessing_work(len(x)) > MAX_INLINE_MULTIPLICATIONS)
     if slow or x.size + len(x) * loaded.model.outputs > MAX_INLINE_SIZE:
         return await run_in_threadpool(predict_with, name, loaded, x, extras)

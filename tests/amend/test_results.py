@@ -81,6 +81,21 @@ def test_predictions_become_arrays_frames_and_tables(stand_in: StandIn) -> None:
     assert found.to_dict()["outputs"][0]["class"] == "dog"
 
 
+@pytest.mark.parametrize("words", [False, True])
+def test_contributions_are_part_of_frames_and_tables(words: bool, stand_in: StandIn) -> None:
+    made: list[dict[str, float]] = [{"age": 0.5, "(intercept)": 1.0}, {"pay" if words else "age": -0.5}]
+    made[1]["(intercept)"] = 1.0
+    stand_in.answer({"version": 3, "outputs": [{"mean": 0.5, "contributions": one} for one in made]})
+    found = client_of(stand_in).predict("churn", [[1.0], [2.0]], explain=True)
+    assert [dict(one) for one in found.to_arrow().column("contributions").to_pylist()] == made
+    frame = found.to_pandas()
+    if words:  # each text has other words
+        assert [dict(one) for one in frame.contributions] == made
+    else:
+        assert frame["contribution of age"].tolist() == [0.5, -0.5]
+        assert frame["contribution of (intercept)"].tolist() == [1.0, 1.0]
+
+
 def test_a_table_of_predictions_has_the_same_forms() -> None:
     shares = pa.array([{"cat": 0.4, "dog": 0.6}])
     found = PredictionTable(pa.table({"id": ["a"], "class": ["dog"], "probabilities": shares}), 3)

@@ -175,6 +175,21 @@ def test_contributions_of_a_table_are_those_of_its_columns(stack: Stack, api: ht
     assert sum(output["contributions"].values()) == pytest.approx(np.log(output["mean"] / (1 - output["mean"])))
 
 
+@pytest.mark.parametrize("kind", TARGETS)
+def test_contributions_to_trees_add_up_to_the_output(stack: Stack, api: httpx.Client, kind: str) -> None:
+    target, ys = TARGETS[kind]
+    trees = {"kind": "trees", "trees": 6, "leaves": 4, "min_examples": 2}
+    name = trained(stack, api, X.tolist(), ys, target=target, architecture=trees)
+    for output in predict(api, name, X.tolist(), explain=True):
+        found = output["contributions"]
+        assert found.keys() == {*map(str, range(X.shape[1])), "(intercept)"}
+        mean = output.get("mean", 0.5)
+        p = np.array(list(output.get("probabilities", {}).values()) or [0.5, 0.5])
+        outputs = {"number": mean, "count": np.log(abs(mean)), "binary": np.log(abs(mean / (1 - mean)))}
+        outputs["classes"] = np.log(p.max()) - np.log(p).mean()
+        assert sum(found.values()) == pytest.approx(outputs[kind], abs=1e-9)
+
+
 def test_explanations_of_other_models_are_refused(stack: Stack, api: httpx.Client) -> None:
     kernel = {"kind": "kernel", "features": 8}
     name = trained(stack, api, X.tolist(), TARGETS["binary"][1], target={"kind": "binary"}, architecture=kernel)

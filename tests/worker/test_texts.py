@@ -109,6 +109,12 @@ def test_raw_texts_are_predicted_over_every_interface(deployment: Deployment) ->
         outputs = deployment.post(f"/v1/models/{name}/predictions", {"inputs": asked})["outputs"]
         np.testing.assert_allclose([output["mean"] for output in outputs], wanted, atol=1e-6)
         assert [output["class"] for output in outputs[:2]] == [1, 0]
+        asking = {"inputs": asked, "explain": True}
+        explained = deployment.post(f"/v1/models/{name}/predictions", asking)["outputs"]
+        made = [output["contributions"] for output in explained]
+        logits = np.log(wanted / (1 - wanted))
+        np.testing.assert_allclose([sum(one.values()) for one in made], logits, atol=1e-4)
+        assert list(made[0]) == ["great", "and", "quick", "thank", "you", "(intercept)"]
         unsure = deployment.post(f"/v1/models/{name}/predictions", {"inputs": asked, "uncertainty": True})["outputs"]
         assert all(output["interval"][0] < output["mean"] < output["interval"][1] for output in unsure)
         body, headers = write_arrow(pa.table({"text": asked})), {"content-type": "application/vnd.apache.arrow.stream"}

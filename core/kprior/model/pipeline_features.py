@@ -156,7 +156,8 @@ class Polynomials(StepModule):
 
     def __init__(self, inputs: Sequence[Piecewise]) -> None:
         super().__init__()
-        self.inputs, self.outputs = len(inputs), sum(len(one["coefficients"]) for one in inputs)
+        self.widths = [len(one["coefficients"]) for one in inputs]
+        self.inputs, self.outputs = len(inputs), sum(self.widths)
         self.limits = [(one.get("low"), one.get("high")) for one in inputs]
         for i, one in enumerate(inputs):
             intervals = len(one["breaks"]) + 1

@@ -83,14 +83,19 @@ class LeafEncoder(Encoder):
         """All tensors that describe the splits."""
         return [*(getattr(self, name) for name in NODE_TENSORS), self.words]
 
-    def forward(self, x: Tensor) -> Tensor:
+    @property
+    def nodes(self) -> TreeNodes:
+        """The nodes of all trees, for following rows."""
         if self._nodes is None:
             self._nodes = TreeNodes(self)
-        rows = x.detach().cpu().numpy()
+        return self._nodes
+
+    def forward(self, x: Tensor) -> Tensor:
+        nodes, rows = self.nodes, x.detach().cpu().numpy()
         slots = np.empty((len(rows), self.shape[0]), np.float64)
         step = max(1, PAIRS // self.shape[0])
         for start in range(0, len(rows), step):
-            slots[start : start + step] = self._nodes.follow(rows[start : start + step])
+            slots[start : start + step] = nodes.follow(rows[start : start + step])
         return torch.from_numpy(slots).to(x.device)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,10 @@ ZERO = 1e-35
 """LightGBM's limit for zero, where zeros count as missing."""
 WORD_BITS = 32
 """Bits of one word of a set of categories."""
+
+
+Visit = Callable[[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]], None]
+"""Called for each step down: pairs (row * trees + tree), their nodes, and the children that they go to."""
 
 
 class TreeNodes:
@@ -41,7 +46,7 @@ class TreeNodes:
         self.words = flat("words").astype(np.int64)
         self.categories = encoder.categories
 
-    def follow(self, x: NDArray[Any]) -> NDArray[np.float64]:
+    def follow(self, x: NDArray[Any], visit: Visit | None = None) -> NDArray[np.float64]:
         """The slots of rows (n, columns): (n, trees)."""
         x = x.astype(np.float64)
         for column in self.categories:  # a value that the column does not list is treated as missing
@@ -62,7 +67,9 @@ class TreeNodes:
                 left = np.where(missing, self.missing_left[node], left)
             if self.zero is not None:
                 left = np.where(self.zero[node] & (np.abs(value) <= ZERO), self.missing_left[node], left)
-            node = self.children[2 * node + left]
+            parent, node = node, self.children[2 * node + left]
+            if visit is not None:
+                visit(active, parent, node)
             ended = node < 0
             if ended.any():
                 out[active[ended]] = -1 - node[ended]

@@ -209,6 +209,16 @@ def test_predict_prints_the_uncertainty(stand_in: StandIn) -> None:
     assert shown.splitlines()[1].split() == ["1", "0.5", "0.125", "[0.25,", "0.75]"]
 
 
+def test_predict_explains_the_rows_of_a_file(stand_in: StandIn, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("age\n39\n")
+    model = {**MODEL, "input": {"kind": "table", "columns": [{"name": "age", "type": "number"}]}}
+    predicted = {"version": 3, "outputs": [{"mean": 0.5, "contributions": {"age": 0.25, "(intercept)": -0.25}}]}
+    stand_in.answer(model, predicted)
+    shown = stand_in.run("predict", "churn", str(tmp_path / "rows.csv"), "--explain", "--json")
+    assert stand_in.asked[-1].json()["explain"] is True
+    assert json.loads(shown.stdout)["outputs"][0]["contributions"] == {"age": 0.25, "(intercept)": -0.25}
+
+
 def test_promotions_are_listed(stand_in: StandIn) -> None:
     stand_in.answer({"items": [{"version": 2, "previous": 1, "by": "policy", "created_at": AT}], "next": None})
     shown = stand_in.run("versions", "promotions", "churn")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from core.errors import Conflict
 from core.inference.loaded_model import LoadedModel
 from core.kprior import Examples, State, train
+from core.kprior.model.tree_splits import NODE_TENSORS, LeafEncoder
 from core.kprior.solvers import Training
 from core.versions.onnx_export import to_onnx
 
@@ -101,6 +102,22 @@ def test_the_graph_predicts_what_the_service_does(kind: str, architecture: Any, 
         assert found["class_" if kind == "table" else "class"].tolist() == [named[i] for i in expected.argmax(1)]
     elif target == "binary":
         assert found["class_" if kind == "table" else "class"].tolist() == (expected[:, 0] > 0.5).astype(int).tolist()
+
+
+@pytest.mark.parametrize("kind", ["vector", "table"])
+def test_trees_that_treat_zeros_as_missing(kind: str) -> None:
+    x, given = table_rows() if kind == "table" else (numbers(ROWS, 3), {})
+    state = state_of(TABLE if kind == "table" else {"kind": "vector", "dim": 3}, ARCHITECTURES["trees"], x)
+    encoder = state.predictor.encoder
+    assert isinstance(encoder, LeafEncoder)
+    sets = encoder.category_words > 0
+    splits = dict(zip([*NODE_TENSORS, "words"], encoder.splits(), strict=True))
+    encoder.set_splits({**splits, "zero_missing": ~sets, "missing_left": splits["threshold"] < 0})
+    x[::3, 0], x[1::4, 2] = 0.0, -0.0
+    given = {**given, **{NAMES[j]: x[:, j : j + 1].numpy() for j in (0, 2)}} if given else {"x": x.numpy()}
+    expected = LoadedModel.from_state(state).predict_means(x.numpy())
+    found = next(value for name, value in run(state, given).items() if name.startswith("mean"))
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
 
 
 def test_a_support_vector_machine_gives_scores() -> None:
