@@ -61,10 +61,7 @@ BODY = describe_body(
     {"items": LABEL},
     {FIELD: [{"id": "w1", "y": 1}, {"id": "w2", "y": 0}]},
     formats={
-        "application/x-ndjson": {
-            "schema": {"type": "string"},
-            "example": '{"id": "w3", "y": 1}\n{"id": "w4", "y": 0}\n',
-        },
+        "application/x-ndjson": {"schema": {"type": "string"}, "example": LINES},
         "text/csv": {"schema": {"type": "string"}, "example": "id,y\nw5,1\nw6,0\n"},
         **{
             binary: {"schema": {"type": "string", "format": "binary"}}

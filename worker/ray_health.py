@@ -13,10 +13,10 @@ ESTABLISHED = "01"
 CONNECT_SECONDS = 3.0
 
 
-def open_connections(port: int, tables: tuple[Path, ...] = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))) -> int:
+def open_connections(port: int) -> int:
     """Number of open TCP connections of this network namespace from or to a port."""
     found = 0
-    for table in filter(Path.exists, tables):
+    for table in filter(Path.exists, (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))):
         for line in table.read_text().splitlines()[1:]:
             local, remote, state = line.split()[1:4]
             ports = {int(address.rpartition(":")[2], 16) for address in (local, remote)}

@@ -213,7 +213,7 @@ def remove(
     wait: Wait = False,
     yes: Yes = False,
 ) -> None:
-    """Remove examples by id, by subject, by source or by position, and adapt the model to their absence.
+    """Remove examples by id, by subject, by source or by position, and adapt the model.
 
     Example: amend examples remove churn a1 a2 --wait
     """
@@ -259,5 +259,5 @@ def count_examples(connection: Connection, model: str, source: str) -> str:
     return f"more than {PAGE}" if page.next else str(len(page.items))
 
 
-def shorten(text: str, length: int = 60) -> str:
-    return text if len(text) <= length else text[: length - 3] + "..."
+def shorten(text: str) -> str:
+    return text if len(text) <= 60 else text[:57] + "..."

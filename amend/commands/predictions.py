@@ -35,7 +35,9 @@ def predict(
         str,
         typer.Argument(help="Inputs as JSON, or a .json, .csv, .parquet or .arrow file; - for standard input."),
     ],
-    version: Annotated[int | None, typer.Option("--version", min=1, help="Default: the champion.")] = None,
+    version: Annotated[
+        int | None, typer.Option("--version", min=1, help="Number of the version. Default: the champion.")
+    ] = None,
     uncertainty: Annotated[bool, option("--uncertainty", "Include the standard deviation and an interval.")] = False,
     explain: Annotated[bool, option("--explain", "Include the contribution of each column.")] = False,
     record: Annotated[

@@ -150,7 +150,7 @@ class ExampleOperations(Caller):
         source: str | None = None,
         positions: tuple[int, int] | None = None,
     ) -> Flow[responses.Removed]:
-        """Remove examples by id, by subject, by source or by position, and adapt the model to their absence.
+        """Remove examples by id, by subject, by source or by position, and adapt the model.
 
         ``positions`` is the first and last position of a range, as ``add_examples`` returns them.
         """

@@ -178,11 +178,6 @@ def align_labels(before: ScoredRows, after: ScoredRows) -> tuple[ScoredRows, Sco
     return restrict(before, names), restrict(after, names)
 
 
-def finite(value: float | None) -> float | None:
-    """JSON has no infinite numbers: null if there is no bound."""
-    return value if value is not None and math.isfinite(value) else None
-
-
 def renumber(clusters: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
     """The same clusters with the numbers 0, 1, 2, ..., without gaps."""
     return None if clusters is None else np.unique(clusters, return_inverse=True)[1]

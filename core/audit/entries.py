@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import delete, insert, select
@@ -59,9 +59,9 @@ def values_of(origin: Origin, action: Action, model: str, counts: dict[str, int]
     return {"actor": origin.actor, "client": origin.client, "request_id": origin.request_id, **about}
 
 
-def delete_expired(database: Database, retention: timedelta, moment: datetime | None = None) -> int:
+def delete_expired(database: Database, retention: timedelta) -> int:
     """Delete the entries whose retention period has ended; returns how many."""
-    cutoff, count = (moment or now()) - retention, 0
+    cutoff, count = now() - retention, 0
     while True:
         with database.read() as session:
             old = select(AuditEntry.id).where(AuditEntry.at < cutoff).order_by(AuditEntry.at)

@@ -76,8 +76,8 @@ def extent(values: Sequence[float], log: bool = False) -> tuple[float, float]:
     return low, high
 
 
-def round_ticks(low: float, high: float, max_ticks: int = 5, min_step: float = 0.0) -> list[float]:
-    """Round numbers that cover the range from `low` to `high`, at least `min_step` apart.
+def round_ticks(low: float, high: float, min_step: float = 0.0) -> list[float]:
+    """About five round numbers that cover the range from `low` to `high`, at least `min_step` apart.
 
     >>> round_ticks(0.912, 0.958)
     [0.91, 0.92, 0.93, 0.94, 0.95, 0.96]
@@ -86,7 +86,7 @@ def round_ticks(low: float, high: float, max_ticks: int = 5, min_step: float = 0
     >>> round_ticks(400, 402, min_step=1.0)
     [400.0, 401.0, 402.0]
     """
-    rough = (high - low) / max_ticks
+    rough = (high - low) / 5
     power = 10.0 ** math.floor(math.log10(rough))
     step = max(min_step, next(power * m for m in (1, 2, 5, 10) if power * m >= rough))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)

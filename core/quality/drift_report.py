@@ -46,7 +46,6 @@ class CountedColumn:
 
     name: str
     type: ColumnType
-    binning: Binning
     labels: list[str]
     """The names of the bins, without those for unseen and missing values."""
     reference: Counts
@@ -58,7 +57,7 @@ class CountedColumn:
         reference, window = sides
         binning = Binning.of_categories(reference, len(values)) if values else Binning.of_numbers(reference)
         labels = label_values(binning, values) if values else label_ranges(binning.edges, kind)
-        return cls(name, kind, binning, labels, binning.count(reference), binning.count(window))
+        return cls(name, kind, labels, binning.count(reference), binning.count(window))
 
     @property
     def psi(self) -> float:

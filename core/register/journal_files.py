@@ -16,7 +16,6 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-import structlog
 from sqlalchemy import ColumnElement, Select, delete, exists, func, select
 from sqlalchemy.orm import Session
 
@@ -37,8 +36,6 @@ MAX_SMALL_FILES = 100
 """If there are more, they are merged."""
 LARGE_SIZE = 1_000
 """Hashes in a file that is no longer merged with others."""
-
-log = structlog.get_logger("core")
 
 
 def path_of(name: str) -> str:

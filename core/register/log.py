@@ -76,11 +76,6 @@ def entry(session: Session, leaf: Leaf, size: int) -> Entry:
     return Entry(**stored_entry(leaf), path=signed_tree.prove_inclusion(session, leaf.index, size))
 
 
-def acknowledge(session: Session, leaf: Leaf) -> Acknowledgement:
-    """A leaf with its inclusion proof and the newest signed head."""
-    return signed_tree.acknowledge(leaf, signed_tree.current_head(session), signed_tree.SubtreeReader(session))
-
-
 def acknowledge_filings(session: Session, erasure_ids: Sequence[str]) -> dict[str, Acknowledgement]:
     """Acknowledgements of the last filing of each erasure, by its id."""
     found: dict[str, Leaf] = {}

@@ -260,7 +260,7 @@ class CurveDocument(TypedDict):
     """Points of the ROC and precision-recall curves of a binary model, by descending threshold."""
 
     threshold: list[float]
-    """Probability, or score, from which on rows count as class 1."""
+    """Smallest probability, or score, of rows that count as class 1."""
     false_positive_rate: list[float]
     recall: list[float]
     """Also called the true positive rate."""

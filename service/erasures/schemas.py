@@ -21,6 +21,17 @@ Text = Annotated[str, Field(min_length=1, max_length=200, pattern=PLAIN)]
 MAX_ALIASES = 20
 """Maximum number of identifiers of one person."""
 Reason = Annotated[str, Field(min_length=1, max_length=500, pattern=PLAIN)]
+ReceivedAt = Annotated[
+    Moment | None,
+    Field(
+        description="Time when the person made the request, if that was earlier; UTC if it has no time zone.",
+        ge=datetime(1970, 1, 1, tzinfo=UTC),
+    ),
+]
+Reference = Annotated[
+    Text | None,
+    Field(description="Your own number for the request. The register keeps it as long as its records."),
+]
 
 
 class NewErasure(Strict):
@@ -33,14 +44,8 @@ class NewErasure(Strict):
         [], max_length=MAX_ALIASES, description="All identifiers of this one person. Together with `subject`, or alone."
     )
     reason: Reason | None = Field(None, description="A note for your own records; deleted when the erasure ends.")
-    received_at: Moment | None = Field(
-        None,
-        description="Time when the person made the request, if that was earlier; UTC if it has no time zone.",
-        ge=datetime(1970, 1, 1, tzinfo=UTC),
-    )
-    reference: Text | None = Field(
-        None, description="Your own number for the request. The register keeps it as long as its records."
-    )
+    received_at: ReceivedAt = None
+    reference: Reference = None
     hold: bool | None = Field(
         None,
         description="Only take the examples out of force until the request is approved or refused. "

@@ -41,8 +41,8 @@ TITLES = {
     "labelling": "What to label next",
 }
 DONE = {
-    "remove": "The example is removed; the model adapts to its absence.",
-    "relabel": "The label is corrected; the model adapts to it.",
+    "remove": "The example was removed; the model is being adapted.",
+    "relabel": "The label was corrected; the model is being adapted.",
 }
 
 

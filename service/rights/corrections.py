@@ -25,7 +25,7 @@ from core.tables.models import Model
 from core.tables.register import RecordKind
 from service import prometheus_counters
 from service.context import CachedModel, ContextDep
-from service.erasures.schemas import Text
+from service.erasures.schemas import Reference, Text
 from service.examples.endpoints import read_body, with_cached_model
 from service.examples.formats import JSON
 from service.examples.readers import FIELD
@@ -53,9 +53,7 @@ class Correction(SubjectQuery):
     y: bool | int | float | str | list[bool | int | str] | None = Field(
         None, description="New label. Default: as it was."
     )
-    reference: Text | None = Field(
-        None, description="Your own number for the request. The register keeps it as long as its records."
-    )
+    reference: Reference = None
 
 
 @router.post("/correct", status_code=202, response_model=ReplacedResponse, responses=problem_responses(404, 409))

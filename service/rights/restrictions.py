@@ -1,7 +1,7 @@
 """Restriction of processing (GDPR Art. 18): a person's examples are kept but not used until it is lifted."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
@@ -15,14 +15,13 @@ from core.erasure import decisions, letters, queries, requests
 from core.erasure.letters import LetterKind
 from core.erasure.request_details import RequestDetails
 from core.errors import Invalid
-from core.models.field_types import Moment
 from core.register import log
 from core.tables.audit import Action
 from core.tables.erasures import Erasure, ErasureState
 from service.context import ContextDep
 from service.erasures.endpoints import PRINTABLE, require_unrestricted
 from service.erasures.letters import Accept, LetterResponse, read_circumstances, respond
-from service.erasures.schemas import EventResponse, GivenReason, Reason, Text, read_trail
+from service.erasures.schemas import EventResponse, GivenReason, Reason, ReceivedAt, Reference, read_trail
 from service.http.auth import Eraser
 from service.http.pagination import After, Limit, Page, page_of
 from service.http.problems import problem_responses
@@ -42,14 +41,8 @@ class NewRestriction(SubjectQuery):
     """A request to restrict the processing of one person's data."""
 
     reason: Reason | None = Field(None, description="A note for your own records; deleted when it is lifted.")
-    received_at: Moment | None = Field(
-        None,
-        description="Time when the person made the request, if that was earlier; UTC if it has no time zone.",
-        ge=datetime(1970, 1, 1, tzinfo=UTC),
-    )
-    reference: Text | None = Field(
-        None, description="Your own number for the request. The register keeps it as long as its records."
-    )
+    received_at: ReceivedAt = None
+    reference: Reference = None
 
 
 class RestrictedModelResponse(ResponseModel):

@@ -74,6 +74,7 @@ def test_requests_of_a_batch_are_acknowledged_under_one_head(api: httpx.Client) 
     people = [{"subject": somebody()} for _ in range(3)]
     items = api.post("/v1/erasures/batch", json={"requests": people}).raise_for_status().json()["items"]
     head = head_of(api)
+    assert len(items) == 3
     for item in items:
         entry = item["acknowledgement"]
         assert (entry["head"], root_of(entry, head["size"])) == (head, head["root"])

@@ -176,7 +176,7 @@ def forget_in_mlflow(attempt: JobAttempt, lost: bool) -> int:
 def champion_memory(session: Session, store: Store, model: Model) -> set[int]:
     """Positions of the examples in the champion's memory.
 
-    None if its file does not exist: it was deleted after the backup that the database was restored from.
+    Empty if its file does not exist: it was deleted after the backup that the database was restored from.
     """
     champion = champion_of(session, model)
     if champion is None or not store.exists(champion.file):

@@ -7,7 +7,6 @@ import math
 import time
 from dataclasses import replace
 
-import structlog
 import torch
 
 from core.kprior import Cost, Predictor, Result, SolverError, State, adapt, adopt, certify, train
@@ -35,8 +34,6 @@ from worker.versions.changes import Changes, changes_since, spec_changes
 from worker.versions.column_units import find_units
 from worker.versions.extreme_examples import describe_extremes, find_extremes
 from worker.versions.snapshot import ModelSnapshot, Unadaptable, count_rows
-
-log = structlog.get_logger("worker")
 
 NUMERICAL_ERRORS = (ArithmeticError, torch.linalg.LinAlgError)  # type: ignore[attr-defined]
 """Errors that the engine and its libraries raise when no model can be computed from the numbers."""

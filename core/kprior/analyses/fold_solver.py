@@ -25,7 +25,7 @@ MAX_NUMBERS = 2**26
 MAX_OUTPUT = 100.0
 """The largest sum of |w_j phi_j| of a row: beyond it, outputs in single precision are not precise enough."""
 STALE = 0.25
-"""Ratio of two steps from which on the curvature is measured anew."""
+"""Smallest ratio of two steps at which the curvature is measured again."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from core.kprior.curvature import cholesky, glm_hessian
 
 MAX_STEPS = 30
 SLOW = 0.6
-"""Ratio of two steps from which on the convergence is slow."""
+"""Smallest ratio of two steps at which the convergence is slow."""
 BATCH_NUMBERS = 2**22
 """Outputs that are computed at once."""
 MAX_BATCH = 64

@@ -40,7 +40,7 @@ class Audit:
     >>> audit.objection
     ''
     >>> replace(audit, membership_auc=0.9).objection
-    'removed examples are still known'
+    'removed examples are still recognised'
     """
 
     visits: int = 0
@@ -101,11 +101,11 @@ class Audit:
     def objection(self) -> str:
         """Why the network is not good enough; empty if it is. Without figures: the words may outlive an erasure."""
         if not self.fit:
-            return "nothing that is cheaper than a retrain can tell how a network without the removed examples would be"
+            return "no measurement cheaper than a retrain shows how a network without the removed examples would behave"
         if self.membership_auc is not None and self.expected_auc is not None:
             gap, slack = self.membership_auc - self.expected_auc, MAX_AUC_GAP + 2 * (self.auc_error or 0.0)
             if gap > slack:
-                return "removed examples are still known"
+                return "removed examples are still recognised"
             # what surprises a small network surprises a better one more: only rows like any others can stand out
             if gap < -slack and self.expected_auc > TYPICAL_AUC:
                 return "removed examples stand out"
@@ -113,7 +113,7 @@ class Audit:
         if loss is not None and expected is not None and error is not None:
             far = loss < MIN_LOSS_FRACTION * expected
             if far and expected - loss > MIN_LOSS_SIGMAS * error:
-                return "the loss on removed examples is lower than without having seen them"
+                return "the loss on removed examples is lower than it would be without having seen them"
         if self.forgotten_label_rate is not None and self.expected_label_rate is not None:
             chance = 2 * math.sqrt(self.expected_label_rate * (1 - self.expected_label_rate) / max(1, self.removed))
             if self.forgotten_label_rate > self.expected_label_rate + MAX_STILL_NAMED_EXCESS + chance:
@@ -132,5 +132,5 @@ class Audit:
         )
         if not self.unseen_loss <= max_ratio * before + slack:
             what = "the holdout" if self.holdout else "retained examples"
-            return f"it lost more on {what} than the version before"
+            return f"its loss on {what} is clearly larger than that of the previous version"
         return ""

@@ -198,9 +198,7 @@ def select_again(
     return remember(selection.predictor, selection.w, kept, weight.cpu(), generation), kept
 
 
-def medoids(
-    predictor: Predictor, rows: Examples, weight: Tensor, size: int, seed: int, rounds: int = 10
-) -> tuple[Examples, Tensor]:
+def medoids(predictor: Predictor, rows: Examples, weight: Tensor, size: int, seed: int) -> tuple[Examples, Tensor]:
     """`size` medoids of the encoded inputs, found by k-means++; weights are sums over clusters."""
     if len(rows) <= size:
         return rows, weight
@@ -214,7 +212,7 @@ def medoids(
         nearest = torch.minimum(nearest, ((z - z[chosen[-1]]) ** 2).sum(1))
     centres = z[chosen]
     v = weight.to(z)
-    for _ in range(rounds):
+    for _ in range(10):
         cluster = torch.cdist(z, centres).argmin(1)
         mass = torch.zeros(size, dtype=z.dtype, device=z.device).index_add_(0, cluster, v)
         total = torch.zeros_like(centres).index_add_(0, cluster, z * v[:, None])

@@ -170,7 +170,7 @@ def newton(
             if there <= value - LONG(1e-4) * t * decrement:
                 break
             t /= 2
-            if t < 1e-3 and kind == "huber" and not reweighted:
+            if (t < 1e-3 or np.isnan(decrement)) and kind == "huber" and not reweighted:
                 # too few rows have curvature here: a step of iteratively reweighted least squares leads on
                 off = np.maximum(np.abs(phi @ w[:, None] - y)[:, 0], LONG(1.35))
                 H = (phi * (v * LONG(1.35) / off)[:, None]).T @ phi + np.diag(delta)
@@ -266,10 +266,15 @@ def derivatives(
 
 
 def solve(H: Array, b: Array) -> Array:
-    """H^-1 b by Gaussian elimination without pivots, which a positive definite H does not need; any precision."""
+    """H^-1 b by Gaussian elimination without pivots, which a positive definite H does not need; any precision.
+
+    NaN if H is singular, as that of Huber's loss is where too few rows are near.
+    """
     A = np.concatenate([H, b[:, None]], 1)
     n = len(H)
     for i in range(n):
+        if A[i, i] == 0:
+            return np.full(n, np.nan, H.dtype)
         A[i + 1 :] -= np.outer(A[i + 1 :, i] / A[i, i], A[i])
     x = np.zeros(n, H.dtype)
     for i in reversed(range(n)):

@@ -47,7 +47,7 @@ def follow(leaf_hash: bytes, index: int, size: int, path: list[str]) -> str:
 
 def is_in_register(session: Session, leaf: Leaf) -> bool:
     """Whether an acknowledgement proves that its record is in the register."""
-    found = log.acknowledge(session, leaf)
+    found = signed_tree.acknowledge(leaf, signed_tree.current_head(session), signed_tree.SubtreeReader(session))
     key = current_key(session)
     assert key is not None
     assert found["record"] is not None

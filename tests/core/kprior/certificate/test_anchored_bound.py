@@ -48,11 +48,8 @@ def truth_of(state: State, data: Examples) -> Tensor | None:
         return None
     if kind == "binary" and bool((y == 1).all()):
         return None
-    try:
-        mean, weight = oracles.mean_of(state.spec, len(deltas)), oracles.row_weights(state.spec, data)
-        return torch.from_numpy(oracles.newton(kind, phi, y, deltas, mean, weight=weight).astype(np.float64))
-    except ArithmeticError:
-        return None
+    mean, weight = oracles.mean_of(state.spec, len(deltas)), oracles.row_weights(state.spec, data)
+    return torch.from_numpy(oracles.newton(kind, phi, y, deltas, mean, weight=weight).astype(np.float64))
 
 
 def assert_covers(state: State, bound: float | None, data: Examples) -> None:

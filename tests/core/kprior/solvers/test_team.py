@@ -107,6 +107,7 @@ def test_a_training_that_is_resumed_ends_where_it_would_have(architecture: str) 
         whole,
         checkpoints=Checkpoints(keep=lambda checkpoint: kept.append(checkpoint.to_bytes())),
     )
+    assert len(kept) > 1
     for data_ in kept:
         spent = Cost()
         other = adam(*objective(), training, spent, checkpoints=Checkpoints(Checkpoint.from_bytes(data_)))
