@@ -25,7 +25,7 @@ from service.pages.rendering import render
 
 router = APIRouter(route_class=PageRoute, include_in_schema=False)
 
-OWN_PAGES = re.compile(r"/|/privacy[\w/-]*|/models/[a-z0-9_-]{1,63}(/drift|/versions/[0-9]{1,9})?")
+OWN_PAGES = re.compile(r"/|/privacy[\w/-]*|/models/[a-z0-9_-]{1,63}(/analyses|/drift|/versions/[0-9]{1,9})?")
 """Pages that a visitor can be redirected to after signing in."""
 NO_PAGES = "This API key has no access to the pages. Use a key with the scope read, erase, approve or admin."
 PAGE_SCOPES = frozenset({Scope.READ, Scope.ERASE, Scope.APPROVE, Scope.ADMIN})

@@ -110,6 +110,21 @@ def test_processes_find_their_settings_and_secrets(variant: str) -> None:
         assert {Path(file).name for file in files} <= keys, name
 
 
+def test_settings_are_given_to_all_processes_as_they_were_written(tmp_path: Path) -> None:
+    values = {"AMEND_MAX_BODY_BYTES": 134217728, "AMEND_CACHE_SECONDS": 0.5, "AMEND_PRIVATE_WEBHOOKS": True}
+    values |= {"HTTPS_PROXY": "http://proxy.example.org:3128"}
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump({"settings": values}))
+    done = helm("template", "test", str(CHART), *COMPLETE, "--values", str(file))
+    assert done.returncode == 0, done.stderr
+    kinds = [each for each in yaml.safe_load_all(done.stdout) if each["kind"] in ("Deployment", "Job")]
+    assert len(kinds) == len(pods("complete"))
+    for each in kinds:
+        given = environment(each["spec"]["template"]["spec"])
+        written = {name: given.get(name) for name in values}
+        assert written == {name: str(value).lower() for name, value in values.items()}, each["metadata"]["name"]
+
+
 def test_secrets_are_given_to_the_same_services_as_with_compose() -> None:
     same = {"api": "api", "worker-gpu": "worker", "scheduler": "scheduler", "mlflow": "mlflow", "migration": "migrate"}
     same |= {"worker-long": "worker-ray", "ray-head": "ray-head", "ray-node": "ray-node"}

@@ -100,6 +100,7 @@ def test_signing_in_redirects_to_the_requested_page_and_never_to_another_site(st
     with httpx.Client(base_url=stack.url) as browser:
         for wanted, sent_to in {
             f"/models/{trained}": f"/models/{trained}",
+            f"/models/{trained}/analyses": f"/models/{trained}/analyses",
             "//evil.example": "/",
             "https://evil.example/": "/",
             "/\\evil.example": "/",

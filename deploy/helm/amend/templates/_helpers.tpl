@@ -60,7 +60,13 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 - {name: AMEND_MLFLOW_PAGES_URL, value: {{ . | quote }}}
 {{- end }}
 - {name: AMEND_SHUTDOWN_TIMEOUT, value: "8"}
+{{- include "amend.settings" . }}
+{{- end }}
+
+{{- define "amend.settings" -}}
 {{- range $name, $value := .Values.settings }}
+{{- /* Helm reads numbers of a file as floats, and would write large ones as 1e+06 */}}
+{{- if and (kindIs "float64" $value) (eq $value (floor $value)) }}{{ $value = int64 $value }}{{ end }}
 - {name: {{ $name }}, value: {{ $value | quote }}}
 {{- end }}
 {{- end }}
