@@ -39,7 +39,7 @@ def document(api: httpx.Client) -> dict[str, Any]:
 
 
 def test_the_document_needs_no_key(stack: Stack) -> None:
-    assert httpx.get(f"{stack.url}/openapi.json").json()["info"]["title"] == "Amend"
+    assert httpx.get(f"{stack.url}/openapi.json", timeout=60).json()["info"]["title"] == "Amend"
 
 
 def references(node: Any) -> Iterator[str]:
