@@ -373,7 +373,7 @@ def correct(deployment: Deployment, name: str, world: World, numbers: list[int],
     return deployment.version(name, deployment.ended(job)["version"])["gate"]
 
 
-@pytest.mark.parametrize("attack", ["holdout_first", "few_by_few", "move_holdout", "remove_holdout"])
+@pytest.mark.parametrize("attack", ["holdout_first", "few_by_few", "send_again", "move_holdout", "remove_holdout"])
 def test_nobody_makes_the_gate_blind_unnoticed(deployment: Deployment, world: World, attack: str) -> None:
     """Corrected and removed holdout examples judge no version, and are not scored before the model learns them."""
     name, good = started(deployment, world)
@@ -383,6 +383,13 @@ def test_nobody_makes_the_gate_blind_unnoticed(deployment: Deployment, world: Wo
         assert (gates[0]["corrections"]["passed"], gates[0]["corrections"]["rows"]) == (False, 200)
     elif attack == "few_by_few":
         gates += [correct(deployment, name, world, held_out[k : k + 20], 1 - world.y) for k in (0, 20)]
+    elif attack == "send_again":
+        with deployment.worker_held():
+            deployment.remove(name, held_out[:100])
+            rows = [{"id": f"e{i}", "subject": subject(name, i), "x": world.x[i].tolist(), "y": int(1 - world.y[i]),
+                     "split": "holdout"} for i in held_out[:100]]  # fmt: skip
+            deployment.post(f"/v1/models/{name}/examples", {"examples": rows})
+        gates.append(deployment.version(name, deployment.adapted(name)["version"])["gate"])
     elif attack == "move_holdout":
         gates.append(correct(deployment, name, world, held_out, world.y, split="train"))
     else:

@@ -107,6 +107,46 @@ def test_a_class_comes_with_its_examples(deployment: Deployment) -> None:
     assert is_certified(deployment, name, world)
 
 
+def test_a_class_may_arrive_in_several_batches(deployment: Deployment) -> None:
+    """Each batch takes probability from the other classes, also after the champion has seen the first few examples."""
+    world = World(6)
+    name = new_model(deployment, world)
+    add_class(deployment, name)
+    for version, counts in enumerate([[40, 40, 40, 10], [0, 0, 0, 300]], 3):
+        world.send(deployment, name, counts)
+        deployment.adapted(name)
+        champion = deployment.champion(name)
+        assert (champion["version"], champion["gate"]["passed"]) == (version, True)
+    world.send(deployment, name, [300, 300, 300, 100], shift=1)  # wrong labels of the others are still rejected
+    deployment.adapted(name)
+    assert deployment.version(name, 5)["state"] == "rejected"
+
+
+def test_a_label_may_arrive_in_several_batches(deployment: Deployment) -> None:
+    rng = np.random.default_rng(0)
+    labels = ["red", "round", "new"]
+    name = deployment.new_model(input={"kind": "vector", "dim": 2}, target={"kind": "labels", "values": labels[:2]})
+
+    def send(first: int, count: int, new: float) -> None:
+        rows = []
+        for i in range(first, first + count):
+            x = rng.normal(size=3)
+            has = [x[0] > 0, x[1] > 0, x[2] < new]
+            y = [label for label, there in zip(labels, has, strict=True) if there]
+            split = "train" if i % 5 else "holdout"
+            rows.append({"id": f"e{i}", "x": (x[:2] + rng.normal(size=2)).tolist(), "y": y, "split": split})
+        deployment.post(f"/v1/models/{name}/examples", {"examples": rows})
+        deployment.adapted(name)
+
+    send(0, 1000, -9)
+    deployment.post(f"/v1/models/{name}/changes", {"target": {"kind": "labels", "values": labels}})
+    deployment.settled(name)
+    send(1000, 150, -1.5)
+    send(1150, 600, 1)
+    champion = deployment.champion(name)
+    assert (champion["version"], champion["gate"]["passed"]) == (4, True)
+
+
 def test_other_changes_are_reflected_while_a_class_has_no_examples(deployment: Deployment) -> None:
     world = World(300)
     name = new_model(deployment, world)

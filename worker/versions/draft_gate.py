@@ -15,7 +15,7 @@ from core.promotion.gate import (
     not_compared,
     run_gate,
 )
-from core.quality.queries import GateInputs
+from core.quality.queries import GateInputs, returned_positions
 from core.quality.standard_errors import MIN_ROWS, Estimate
 from core.tables.documents import GateComparison
 from core.tables.models import Model
@@ -53,34 +53,42 @@ def judge_draft(snapshot: ModelSnapshot, draft: VersionDraft, retrained: bool = 
         result["action"] = "warn"
     if (found := judge_corrections(snapshot, champion, inputs)) is not None:
         result["corrections"] = found
-    accepted = None if found is None else found["passed"]
-    if accepted is None and result["passed"] is None and has_lost_holdout(champion, inputs):
-        result["passed"], result["action"], result["reason"] = False, "warn", HOLDOUT_LOST
-    if accepted is False and result["passed"] is not False:
+    verdict = None if found is None else found["passed"]
+    lost = has_lost_holdout(champion, inputs.champion)
+    if confirmed is not None and inputs.confirmed is not None and snapshot.policy.expire is None:
+        lost |= has_lost_holdout(confirmed, inputs.confirmed)
+    if result["passed"] is not False and (verdict is False or (verdict is None and lost)):
         result["passed"], result["action"] = False, "warn"
+        if verdict is None:
+            result["reason"] = HOLDOUT_LOST
     return replace(draft, gate=result)
 
 
 def judge_corrections(snapshot: ModelSnapshot, champion: Reference, inputs: GateInputs) -> GateComparison | None:
     """How far corrections have increased the champion's loss on the holdout; None if that cannot be said."""
     version, rows = inputs.champion, champion.rows
-    state = snapshot.load_or_none(version) if inputs.corrected else None
-    if version is None or rows is None or state is None or not snapshot.has_schema_of(state):
+    if version is None or rows is None:
         return None
     corrected = np.zeros(len(rows.positions), bool)
     for first, last in inputs.corrected:
         corrected |= (rows.positions >= first) & (rows.positions <= last)
+    newer = rows.positions[rows.positions > version.position]
+    if inputs.has_additions and len(newer):
+        with snapshot.context.database.read() as session:
+            corrected |= np.isin(rows.positions, returned_positions(session, snapshot.model_id, newer, version))
+    state = snapshot.load_or_none(version) if corrected.any() else None
+    if state is None or not snapshot.has_schema_of(state):
+        return None
     corrected &= find_expected(snapshot, version, state, rows.old)
     before = Estimate(version.metrics.get("loss", np.nan), version.metrics.get("loss_se", np.nan))
     return compare_corrected(champion, corrected, inputs.alarms, before, snapshot.policy.gate)
 
 
-def has_lost_holdout(champion: Reference, inputs: GateInputs) -> bool:
-    """Whether removals or corrections left too few rows to compare on, although an older version had many."""
-    if champion.rows is None or (champion.rows.positions <= champion.position).sum() >= MIN_ROWS:
+def has_lost_holdout(old: Reference, version: Version) -> bool:
+    """Whether too few rows are left to compare with an older version on, although it was evaluated on many."""
+    if old.rows is None or (old.rows.positions <= old.position).sum() >= MIN_ROWS:
         return False
-    versions = [version for version in (inputs.champion, inputs.confirmed) if version is not None]
-    return max(version.metrics.get("rows", 0) for version in versions) >= ENOUGH_ROWS
+    return version.metrics.get("rows", 0) >= ENOUGH_ROWS
 
 
 def refer_to(snapshot: ModelSnapshot, draft: VersionDraft, version: Version) -> Reference:
