@@ -41,6 +41,8 @@ def load(database: Database, file: Path) -> None:
         shutil.copyfile(file, new)
         with new.open("rb") as written:
             os.fsync(written.fileno())
+        for suffix in ("-wal", "-shm"):  # SQLite would write a log that is left of a lost database into the copy
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
         new.replace(path)
         sync_folder(path.parent)
     else:

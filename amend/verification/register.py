@@ -123,7 +123,7 @@ def read_entries(documents: Any, head: Head, erasure: str) -> list[Entry]:
     for entry in entries:
         if entry.record is not None and entry.record.get("erasure") != erasure:
             raise Refuted(f"entries.json: entry {entry.leaf} does not belong to erasure {erasure}.")
-    return entries
+    return sorted(entries, key=lambda entry: entry.leaf)
 
 
 def follow_rotation(ring: KeyRing, earlier: Document, proofs: ConsistencyProofs | None) -> str:

@@ -14,7 +14,13 @@ from core.erasure.identifiers import subjects_by_erasure, subjects_of
 from core.erasure.queries import select_waiting_with_examples
 from core.erasure.receipt_content import Deleted
 from core.erasure.request_details import RequestDetails
-from core.erasure.subject_examples import count_examples, model_ids_of, positions_of, subjects_in_force
+from core.erasure.subject_examples import (
+    count_examples,
+    model_ids_of,
+    positions_of,
+    requests_with_new_examples,
+    subjects_in_force,
+)
 from core.jobs import queue
 from core.ledger import unlabelled_examples
 from core.tables.erasures import WAITING, Erasure, ErasureState, Part
@@ -136,14 +142,20 @@ def include_new_examples(session: Session, erasures: Sequence[Erasure]) -> set[s
 
     A caller's pipeline may still send data of the person.
     """
-    by_id = {erasure.id: erasure for erasure in erasures}
-    owners = {s: id for id, subjects in subjects_by_erasure(session, list(by_id)).items() for s in subjects}
-    there = subjects_in_force(session, list(owners))
-    lock_models(session, there)
-    late = {owners[subject] for subject in there}
+    by_id, late = {erasure.id: erasure for erasure in erasures}, find_late(session, erasures)
+    found = subjects_by_erasure(session, sorted(late))
+    lock_models(session, {subject for subjects in found.values() for subject in subjects})
     for id in sorted(late):
         resolve(session, by_id[id])
     return late
+
+
+def find_late(session: Session, erasures: Sequence[Erasure]) -> set[str]:
+    """The ids of erasures whose people have examples that arrived since, also if these were removed again."""
+    ids = [erasure.id for erasure in erasures]
+    owners = {s: id for id, subjects in subjects_by_erasure(session, ids).items() for s in subjects}
+    there = subjects_in_force(session, list(owners))
+    return {owners[subject] for subject in there} | requests_with_new_examples(session, ids)
 
 
 def restrict_waiting(database: Database) -> None:

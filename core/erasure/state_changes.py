@@ -175,7 +175,7 @@ def end(session: Session, erasure: Erasure, state: ErasureState) -> None:
     move(erasure, state)
     for part in parts_of(session, erasure):
         move(part, state)
-    erasure.completed_at, erasure.reason = now(), None
+    erasure.completed_at, erasure.reason, erasure.extension = now(), None, None
     identifiers.forget_subjects(session, erasure)
     journal.update_request(session, erasure.id)
 

@@ -7,6 +7,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from core.ledger.queries import batched
+from core.tables.erasures import Identifier, Part
 from core.tables.ledger import HAS_CONTENT, Example, PendingExample, RecordedPrediction
 from core.tables.models import Model
 
@@ -93,6 +94,17 @@ def subjects_in_force(session: Session, subjects: Sequence[bytes]) -> set[bytes]
         free = (PendingExample.subject.in_(some), PendingExample.restricted.is_(False))
         waiting = session.scalars(select(PendingExample.subject).where(*free).distinct())
         found.update(s for s in waiting if s is not None)
+    return found
+
+
+def requests_with_new_examples(session: Session, ids: Sequence[str]) -> set[str]:
+    """Of some requests, those whose people have examples that the requests have not found yet, in force or not."""
+    part = (Part.erasure_id == Identifier.erasure_id, Part.model_id == Example.model_id)
+    known = sa.exists().where(*part, Part.removal_position >= Example.position)
+    found: set[str] = set()
+    for some in batched(ids):
+        query = select(Identifier.erasure_id).join(Example, Example.subject == Identifier.subject)
+        found.update(session.scalars(query.where(Identifier.erasure_id.in_(some), ~known).distinct()))
     return found
 
 

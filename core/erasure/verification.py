@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Iterator
-from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import select
@@ -16,7 +15,7 @@ from core.register import files, journal_files, verification
 from core.register.log import all_records
 from core.register.record_retention import cutoff
 from core.register.signing import is_signature, pae
-from core.register.verification import Flaw, is_past
+from core.register.verification import Flaw, is_past, is_same_time
 from core.tables.erasures import OPEN, PENDING, RESTRICTIONS, UNENDED, Erasure, ErasureState, Identifier, Receipt
 from core.tables.register import Leaf, RecordKind, SigningKey
 from core.versions.store import Store
@@ -30,9 +29,6 @@ ENDS = {
     ErasureState.LIFTED: RecordKind.LIFTED,
 }
 """The record that belongs to each state in which a request has ended."""
-
-TRANSACTION = timedelta(hours=1)
-"""How much longer than a transaction can take."""
 
 
 def verify(session: Session, store: Store) -> list[Flaw]:
@@ -133,11 +129,6 @@ def check_identifiers(session: Session, erasure: Erasure, entries: list[tuple[in
         yield Flaw(f"altered: the request {erasure.id} has other identifiers of the person", entries[0][0])
 
 
-def is_same_time(stored: datetime | None, recorded: str) -> bool:
-    """Whether the database and the register state the same time, apart from the duration of a transaction."""
-    return stored is not None and abs(stored - datetime.fromisoformat(recorded)) < TRANSACTION
-
-
 def check_request(erasure: Erasure, entries: list[tuple[int, dict[str, Any]]]) -> Iterator[Flaw]:
     """Check one request against its records."""
     last = {record["kind"]: (index, record) for index, record in entries}
@@ -155,7 +146,8 @@ def check_request(erasure: Erasure, entries: list[tuple[int, dict[str, Any]]]) -
             yield Flaw(
                 f"altered: the request {erasure.id} has the state {erasure.state}, unlike in the register", index
             )
-        if (erasure.state is state) and kind in last and not is_same_time(erasure.completed_at, last[kind][1]["at"]):
+        ended, recorded = erasure.completed_at, last[kind][1]["at"] if kind in last else ""
+        if erasure.state is state and recorded and (ended is None or not is_same_time(ended, recorded)):
             yield Flaw(f"altered: the request {erasure.id} has a different time of its end", last[kind][0])
     decided = max(last.get(kind, (-1, None))[0] for kind in (RecordKind.HELD, RecordKind.APPROVED))
     held = RecordKind.HELD in last and last[RecordKind.HELD][0] == decided
@@ -163,13 +155,14 @@ def check_request(erasure: Erasure, entries: list[tuple[int, dict[str, Any]]]) -
         yield Flaw(f"altered: the request {erasure.id} is {erasure.state}, but nobody has approved it", decided)
     if (erasure.state is ErasureState.HELD and not held) or (erasure.state is ErasureState.UNMATCHED and decided >= 0):
         yield Flaw(f"altered: the request {erasure.id} is {erasure.state}, unlike in the register", index)
-    at, extended = last.get(RecordKind.EXTENDED, (None, {}))
+    place, extended = last.get(RecordKind.EXTENDED, (index, {}))
     reason = None if erasure.extension is None else hashlib.sha256(erasure.extension.encode()).hexdigest()
     if erasure.state in PENDING and reason != extended.get("reason_sha256"):
-        yield Flaw(f"altered: the request {erasure.id} has a different reason for its extension", at or index)
-    if RecordKind.REFUSED in last and last[RecordKind.REFUSED][1]["reason"] != erasure.refusal:
-        yield Flaw(
-            f"altered: the request {erasure.id} has a different reason for its refusal", last[RecordKind.REFUSED][0]
-        )
-    if RecordKind.COMPLETED in last and last[RecordKind.COMPLETED][1]["receipt"] != erasure.receipt:
-        yield Flaw(f"altered: the request {erasure.id} has a different receipt", last[RecordKind.COMPLETED][0])
+        yield Flaw(f"altered: the request {erasure.id} has a different reason for its extension", place)
+    for kind, name, stored in (
+        (RecordKind.REFUSED, "reason", erasure.refusal),
+        (RecordKind.COMPLETED, "receipt", erasure.receipt),
+    ):
+        place, record = last.get(kind, (index, {}))
+        if (kind in last or filed is not None) and record.get(name) != stored:
+            yield Flaw(f"altered: the request {erasure.id} has a different {name} than in the register", place)

@@ -59,10 +59,20 @@ def check_leaves(session: Session, leaves: Sequence[Leaf]) -> Iterator[Flaw]:
         if leaf.record is not None and commit(leaf.salt or b"", leaf.record) != leaf.commitment:
             yield Flaw("altered: its record does not match its commitment", leaf.index)
         # no commitment covers the time in the database, but the records of earlier leaves show how old it can be
-        latest = max(latest, str(read_record(leaf).get("at", "")))
+        latest = max(latest, at := str(read_record(leaf).get("at", "")))
+        if at and not is_same_time(leaf.created_at, at):
+            yield Flaw("altered: its time, with which its record expires, differs from its record", leaf.index)
         young = expired_before is None or leaf.created_at >= expired_before or not is_past(latest, expired_before)
         if leaf.record is None and young:
             yield Flaw("altered: its record was deleted before the end of the retention period", leaf.index)
+
+
+def is_same_time(stored: datetime, recorded: str) -> bool:
+    """Whether the database and the register state the same time, apart from the duration of a transaction."""
+    try:
+        return abs(stored - datetime.fromisoformat(recorded)) < CLOCK_DIFFERENCE
+    except (TypeError, ValueError):
+        return False
 
 
 def is_past(time: str, expired_before: datetime) -> bool:

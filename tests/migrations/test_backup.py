@@ -110,6 +110,23 @@ def test_a_database_in_use_is_not_replaced(installation: Installation, tmp_path:
     installation.restore(folder)
 
 
+def test_the_log_of_a_lost_database_is_not_written_into_the_copy(tmp_path: Path) -> None:
+    path = tmp_path / "amend.db"
+    database = Database(Settings(home=tmp_path))
+    with closing(sqlite3.connect(path)) as open_database:
+        open_database.executescript("PRAGMA journal_mode=WAL; CREATE TABLE t (x); PRAGMA wal_checkpoint(TRUNCATE)")
+        copies.save(database, tmp_path / "copy")
+        open_database.execute("INSERT INTO t VALUES (1)")
+        open_database.commit()
+        logs = {name: (tmp_path / name).read_bytes() for name in ("amend.db-wal", "amend.db-shm")}
+    path.unlink()
+    for name, content in logs.items():
+        (tmp_path / name).write_bytes(content)
+    copies.load(database, tmp_path / "copy")
+    with closing(sqlite3.connect(path)) as restored:
+        assert restored.execute("SELECT * FROM t").fetchall() == []
+
+
 def test_a_lost_store_gets_the_register_of_the_backup(installation: Installation, tmp_path: Path) -> None:
     erase_nobody(installation.database)
     write_files(installation.database, installation.store)

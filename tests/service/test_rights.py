@@ -227,6 +227,7 @@ def test_letters_fit_the_state_of_the_request(stack: Stack, api: httpx.Client) -
     act(api, id, "withdraw").raise_for_status()
     assert api.get(f"{place}/withdrawal").json()["title"] == "You have withdrawn your request for erasure"
     refused(api.get(f"{place}/extension"), 404, "letter_not_found")
+    assert show(api, id)["extension"] is None
 
 
 def test_the_register_is_a_table_that_spreadsheets_do_not_execute(stack: Stack, api: httpx.Client) -> None:

@@ -20,16 +20,18 @@ from core.database import Database
 from core.erasure import requests
 from core.jobs import leases
 from core.ledger.additions import add_locked
+from core.ledger.removals import remove
 from core.models.policy import policy_of
 from core.settings import Settings
 from core.tables.erasures import Erasure, ErasureState
 from core.tables.jobs import Job, JobKind
+from core.tables.ledger import Example
 from core.tables.models import Model
 from core.tables.quality import DriftReport, QualityWindow
 from core.tables.versions import Version, VersionState
 from core.versions.store import Store
 from tests.core.conftest import migrated
-from tests.core.erasure.erasure_helpers import ask, find_erasure, give, reach, somebody, store_of
+from tests.core.erasure.erasure_helpers import ask, find_erasure, give, parts, reach, somebody, store_of
 from tests.core.jobs.rows import enter_version
 from tests.core.ledger.reference_ledger import Row, add, batch, locked, new_model
 from worker.job_attempt import JobAttempt
@@ -94,8 +96,9 @@ def test_a_drift_report_that_may_count_erased_examples_is_not_stored(
         assert (session.get(DriftReport, model.id) is None) == erased
 
 
+@pytest.mark.parametrize("removed", [False, True])
 def test_an_example_that_arrives_during_the_last_step_has_no_receipt_yet(
-    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, removed: bool
 ) -> None:
     """Otherwise nobody would recognise it: the person is recognised only from the receipt on."""
     model, other, person = new_model(database), new_model(database), somebody()
@@ -114,11 +117,19 @@ def test_an_example_that_arrives_during_the_last_step_has_no_receipt_yet(
 
     def include(session: Session, erasures: Sequence[Erasure]) -> set[str]:
         add_locked(session, other.id, policy_of(other).holdout_draw, batch([Row("b", subject=person, split=False)]))
+        if removed:
+            remove(session, session.get_one(Model, other.id), Example.id, ["b"], ["b"])
         return set()
 
-    monkeypatch.setattr(requests, "include_new_examples", include)
-    complete(attempt, {id}, [])
+    with monkeypatch.context() as patched:
+        patched.setattr(requests, "include_new_examples", include)
+        complete(attempt, {id}, [])
     assert find_erasure(database, id).state is ErasureState.PURGING
+    with database.write() as session:
+        assert requests.include_new_examples(session, [session.get_one(Erasure, id)]) == {id}
+    assert parts(database, id)[other.name].examples == 1
+    with database.read() as session:
+        assert requests.find_late(session, [session.get_one(Erasure, id)]) == set()
 
 
 def test_a_champion_whose_file_was_lost_has_no_memory(database: Database, tmp_path: Path) -> None:

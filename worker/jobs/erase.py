@@ -23,7 +23,6 @@ from core.erasure.purge import (
 from core.erasure.queries import verified_parts
 from core.erasure.receipt_content import Deleted
 from core.erasure.receipt_text import CACHES, Trace, count_of
-from core.erasure.subject_examples import subjects_in_force
 from core.errors import Conflict, Unavailable
 from core.jobs import leases, queue
 from core.kprior import State
@@ -197,11 +196,14 @@ def complete(attempt: JobAttempt, verified: set[str], done: list[str]) -> None:
         count, remembered = 0, champion_memory(session, store, model)
         # a job that began before the request may have stored weights that it will not be allowed to record
         unused = count_unused(session, store, folder_of(model.id))
-        for part, erasure in still_verified(session, model, verified):
-            subjects = subjects_of(session, erasure)
-            if subjects_in_force(session, subjects):  # arrived just now: the next job erases them
+        parts = still_verified(session, model, verified)
+        late = requests.find_late(
+            session, [erasure for _, erasure in parts]
+        )  # the next job erases what arrived just now
+        for part, erasure in parts:
+            if erasure.id in late:
                 continue
-            found = find_traces(session, store, part, subjects, remembered, unused)
+            found = find_traces(session, store, part, subjects_of(session, erasure), remembered, unused)
             until = version_fates.last_purge_date(session, part)
             if attempt.context.settings.mlflow_url:
                 # `forget_in_mlflow` raised if there was any; versions that are kept also stay in MLflow

@@ -207,6 +207,12 @@ def test_entries_that_were_left_out_are_not_noticed_and_the_output_says_so(verif
     assert any("could have left some out" in sentence for sentence in found.unproven)
 
 
+def test_entries_in_another_order_are_shown_in_that_of_the_register(verify: Verify) -> None:
+    found = verify(fresh().edit("entries.json", lambda entries: entries[::-1]))
+    [details] = [check.detail for check in found.checks if check.what == "Entries of the request"]
+    assert details == "filed, completed"
+
+
 def test_receipts_for_other_payload_types_fail(verify: Verify) -> None:
     bundle = fresh()
     envelope = json.loads(bundle.files["receipt.json"])

@@ -271,6 +271,11 @@ def delete_record_and_backdate_it(session: Session, store: Store) -> None:
     write_leaf(store, last)
 
 
+def backdate_leaf(session: Session, _: Store) -> None:
+    """Have Amend itself delete the first record, as if it had expired."""
+    session.get_one(Leaf, 0).created_at -= timedelta(days=4000)
+
+
 def delete_first_records_and_backdate_them(session: Session, store: Store) -> None:
     """Delete the records up to the first receipt's, as if they had expired."""
     first = session.scalars(select(Receipt.leaf).order_by(Receipt.number).limit(1)).one()
@@ -295,6 +300,8 @@ def rebuild(session: Session, store: Store, signer: Signer) -> None:
     session.get_one(Metadata, signed_tree.LOCK).value = b""
     session.flush()
     signed_tree.append(session, [PendingLeaf(record) for record in records], 0, signer)
+    session.flush()
+    session.execute(update(Leaf).values(created_at=datetime(2020, 1, 1, tzinfo=UTC)))
 
 
 def is_completed(record: dict[str, Any], records: list[dict[str, Any]]) -> bool:
@@ -317,6 +324,7 @@ FORGERIES: dict[str, Callable[[Session, Store], None]] = {
     "alter a record and its commitment": alter_record_and_commitment,
     "delete a record": delete_record,
     "delete a record and backdate its leaf": delete_record_and_backdate_it,
+    "backdate a leaf": backdate_leaf,
     "delete the first records and backdate their leaves": delete_first_records_and_backdate_them,
     "a record that is not JSON": replace_record("{"),
     "a record that is a list": replace_record("[1]"),
@@ -386,6 +394,8 @@ EDITS: dict[str, Callable[[Session, Installation], Any]] = {
         s.get_one(Erasure, i.held), "state", ErasureState.UNMATCHED
     ),
     "the reason of an extension": lambda s, i: setattr(s.get_one(Erasure, i.open), "extension", "another"),
+    "a refusal of an open request": lambda s, i: setattr(s.get_one(Erasure, i.open), "refusal", "no"),
+    "somebody else's receipt": lambda s, i: setattr(s.get_one(Erasure, i.refused), "receipt", 1),
     "the request of an action": lambda s, i: s.execute(
         update(Leaf).where(Leaf.erasure_id == i.held, Leaf.record.like('%"held"%')).values(erasure_id=i.open)
     ),
@@ -461,6 +471,8 @@ def test_the_register_does_not_cover_examples_versions_and_the_audit_log(install
         session.flush()
         assert session.execute(update(Example).values(weight=7.0)).rowcount > 0
         assert session.execute(delete(AuditEntry)).rowcount > 0
+        assert session.execute(update(Part).values(examples=99)).rowcount > 0
+        assert session.execute(update(Erasure).values(near_matches=9, reason="another")).rowcount > 0
     give(installation.database, installation.model, somebody(), "put back")
     assert installation.verify(installation.head()) == []
 
