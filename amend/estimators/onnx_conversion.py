@@ -10,7 +10,7 @@ from typing import Any
 
 from amend.errors import EstimatorUnsupported
 from amend.estimators.fitted_rows import Inputs
-from amend.estimators.pipeline_columns import UNSEEN, is_a, require
+from amend.estimators.pipeline_columns import UNSEEN, is_a, name_of, require, split_pipeline
 
 Spec = dict[str, Any]
 OPSET = 17
@@ -39,8 +39,9 @@ def convert_steps(steps: list[Any], inputs: Inputs, names: Sequence[str] | None,
     """The steps as an encoder; raises EstimatorUnsupported, with the reason why no other way exists, if it cannot."""
     require(inputs.names is not None, reason)
     assert inputs.names is not None
-    takes_texts = hasattr(steps[0], "build_analyzer") or hasattr(steps[0], "build_tokenizer")
     columns = list(inputs.names if names is None else names)
+    steps = without_selection(steps, columns)
+    takes_texts = reads_texts(steps[0])
     if takes_texts:
         require(len(columns) == 1, f"A {type(steps[0]).__name__} takes one column of texts, but the frame has several.")
         if len(steps) == 1 and is_plain_hashing(steps[0]):
@@ -55,17 +56,52 @@ def convert_steps(steps: list[Any], inputs: Inputs, names: Sequence[str] | None,
 
     given: Spec = {"kind": "text"}
     types: list[Any] = [(columns[0], StringTensorType([None]))]
+    numbers = [name for name in columns if not has_texts(name, inputs)]
     if not takes_texts:
-        described = [describe_column(name, inputs) for name in columns]
-        given = {"kind": "table", "columns": described}
-        kinds = {"number": FloatTensorType, "category": StringTensorType}
-        types = [(column["name"], kinds[column["type"]]([None, 1])) for column in described]
+        types = [
+            (name, FloatTensorType([None, 1]) if name in numbers else StringTensorType([None, 1])) for name in columns
+        ]
         if not is_a(steps[0], "ColumnTransformer"):  # it takes one array
-            require(all(column["type"] == "number" for column in described), reason)
+            require(numbers == columns, reason)
             types = [("x", FloatTensorType([None, len(columns)]))]
-    content = to_onnx(steps, types, reason)
-    features = compare(steps, content, inputs, columns, takes_texts, reason)
-    return Converted(given, columns, {"kind": "onnx"}, content, features)
+    content, used = to_onnx(steps, types, reason, columns)
+    if not takes_texts:
+        given = {"kind": "table", "columns": [describe_column(name, inputs) for name in used]}
+    features = compare(steps, content, inputs, columns, used, takes_texts, reason)
+    return Converted(given, used, {"kind": "onnx"}, content, features)
+
+
+def reads_texts(step: Any) -> bool:
+    """Whether a step splits texts into words."""
+    if is_a(step, "Pipeline", "FeatureUnion"):
+        parts = step.steps if is_a(step, "Pipeline") else step.transformer_list
+        return bool(parts) and reads_texts(parts[0][1])
+    return hasattr(step, "build_analyzer") or hasattr(step, "build_tokenizer")
+
+
+def without_selection(steps: list[Any], columns: Sequence[str]) -> list[Any]:
+    """The steps without a ColumnTransformer that applies others to the only column, which has texts.
+
+    Raises EstimatorUnsupported if texts are one of several columns: a table has only known values, and the words of all
+    others would be lost.
+    """
+    if not is_a(steps[0], "ColumnTransformer"):
+        return steps
+    parts = [part for _, part, chosen in steps[0].transformers_ if part != "drop" and not is_empty(chosen)]
+    texts = [part for part in parts if reads_texts(part)]
+    if not texts:
+        return steps
+    require(
+        len(parts) == len(columns) == 1,
+        f"{name_of(texts[0])} next to other columns cannot be imported, because the columns of a table have no free"
+        " texts. Fit it on a frame with the column of texts alone, or import an estimator of the other columns.",
+    )
+    inner, last = split_pipeline(texts[0])
+    return [*inner, last, *steps[1:]]
+
+
+def is_empty(columns: Any) -> bool:
+    return hasattr(columns, "__len__") and len(columns) == 0
 
 
 def is_plain_hashing(step: Any) -> bool:
@@ -76,20 +112,25 @@ def is_plain_hashing(step: Any) -> bool:
     return all(step.get_params()[name] == value for name, value in plain.items() if name != "dtype")
 
 
-def describe_column(name: str, inputs: Inputs) -> Spec:
+def has_texts(name: str, inputs: Inputs) -> bool:
     import pyarrow as pa
 
-    column = inputs.table.column(name)
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+    kind = inputs.table.column(name).type
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def describe_column(name: str, inputs: Inputs) -> Spec:
+    if not has_texts(name, inputs):
         return {"name": name, "type": "number"}
-    values = sorted({value for value in column.to_pylist() if value})
+    values = sorted({value for value in inputs.table.column(name).to_pylist() if value})
     strange = [value for value in values if not value.isprintable()]
     require(not strange, f"The category {strange[:1]} of {name!r} has control characters. Replace it, and fit again.")
     return {"name": name, "type": "category", "values": values or [UNSEEN], "other": UNSEEN not in values}
 
 
-def to_onnx(steps: list[Any], types: list[Any], reason: str) -> bytes:
+def to_onnx(steps: list[Any], types: list[Any], reason: str, columns: list[str]) -> tuple[bytes, list[str]]:
+    """The file, and the columns that it reads."""
     from onnx.helper import make_attribute
     from skl2onnx import to_onnx as convert
     from sklearn.pipeline import Pipeline
@@ -106,8 +147,12 @@ def to_onnx(steps: list[Any], types: list[Any], reason: str) -> bytes:
     for node in made.graph.node:
         if node.op_type == "StringNormalizer" and not any(a.name == "locale" for a in node.attribute):
             node.attribute.append(make_attribute("locale", LOCALE))
+    read = {name for node in made.graph.node for name in node.input}
+    unused = [given for given in made.graph.input if given.name not in read]
+    for given in unused:
+        made.graph.input.remove(given)
     content: bytes = made.SerializeToString()
-    return content
+    return content, [name for name in columns if name not in {given.name for given in unused}]
 
 
 def rename_input(graph: Any, given: Any, name: str) -> None:
@@ -119,7 +164,13 @@ def rename_input(graph: Any, given: Any, name: str) -> None:
 
 
 def compare(
-    steps: list[Any], content: bytes, inputs: Inputs, columns: list[str], takes_texts: bool, reason: str
+    steps: list[Any],
+    content: bytes,
+    inputs: Inputs,
+    columns: list[str],
+    used: list[str],
+    takes_texts: bool,
+    reason: str,
 ) -> int:
     """The number of features; raises EstimatorUnsupported if the ONNX model gives others than the pipeline."""
     import numpy as np
@@ -132,7 +183,7 @@ def compare(
         truth = step.transform(truth)
     truth = np.asarray(truth.toarray() if hasattr(truth, "toarray") else truth, float)
     fed = {}
-    for name in columns:
+    for name in used:
         column = frame[name]
         if takes_texts or column.dtype.kind not in "fiub":
             values = np.array([value if isinstance(value, str) else "" for value in column], dtype=object)

@@ -13,6 +13,7 @@ from scipy.special import erf
 from torch import Tensor
 
 from core.analyses.analysed_model import AnalysedModel, summarize
+from core.analyses.fitted_features import has_fitted_features
 from core.analyses.influence import group_rows, look_up
 from core.analyses.label_errors import label_issues
 from core.errors import Conflict, Invalid
@@ -240,9 +241,7 @@ def with_value(spec: Spec, parameter: str, value: float) -> Spec:
 
 def refuse_fitted_encoders(model: AnalysedModel) -> None:
     """Raise Conflict if the features were fitted on the rows to be predicted: figures would be far too good."""
-    architecture: Any = model.spec["architecture"]
-    encoder = architecture.get("encoder") or {}
-    if architecture["kind"] == "trees" or encoder.get("trained_on") == "examples":
+    if has_fitted_features(model.spec):
         message = (
             "The features of this model were fitted on its own examples, so predictions without an example would look"
             " far too good. Use the metrics on the holdout, or analyse with `preview` or `influence` instead."

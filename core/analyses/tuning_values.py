@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from core.kprior.model.regularizers import DEFAULT_LEAF_DELTA
 from core.kprior.model.spec import Spec
 
 DELTA_STEPS = np.linspace(-3, 3, 13)
@@ -13,7 +14,11 @@ def default_deltas(spec: Spec) -> list[float]:
 
     >>> default_deltas({"regularizer": {"kind": "l2", "delta": 5.0}})[::3]
     [0.005, 0.158, 5.0, 158.0, 5000.0]
+    >>> default_deltas({"regularizer": {"kind": "l2", "delta": "auto"}})[6]
+    300.0
     """
     delta = spec["regularizer"].get("delta", 1.0)
+    if delta == "auto":
+        delta = DEFAULT_LEAF_DELTA
     now = float(np.mean(delta)) if isinstance(delta, list) else float(delta)
     return [float(f"{max(now, 1e-3) * 10**step:.3g}") for step in DELTA_STEPS]

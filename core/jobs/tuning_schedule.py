@@ -7,11 +7,11 @@ from sqlalchemy import ColumnElement, and_, select
 from sqlalchemy.orm import Session
 
 from core.analyses import records
+from core.analyses.fitted_features import has_fitted_features
 from core.analyses.tuning_values import default_deltas
 from core.clock import now
 from core.database import Database
 from core.jobs import queue
-from core.kprior.model.spec import frozen_encoder
 from core.ledger.spec_history import spec_at
 from core.models.policy import duration, policy_of
 from core.tables.analyses import Analysis, AnalysisKind
@@ -65,11 +65,8 @@ def find_due(session: Session, model: Model, moment: datetime) -> datetime | Non
     due_at: datetime = model.created_at + (moment - model.created_at) // duration(every) * duration(every)
     if due_at <= model.created_at or open_parts(session, model.id):
         return None
-    spec = spec_at(session, model.id, model.spec, model.head)
-    encoder = frozen_encoder(spec)
-    fitted = encoder is not None and encoder.get("trained_on") == "examples"
-    if spec["architecture"]["kind"] == "trees" or fitted:
-        return None  # cross-validated metrics would look far too good
+    if has_fitted_features(spec_at(session, model.id, model.spec, model.head)):
+        return None
     made = select(Job.id).where(Job.model_id == model.id, Job.kind == JobKind.ANALYSE, Job.due_at >= due_at)
     if session.scalar(made.limit(1)) is not None:
         return None

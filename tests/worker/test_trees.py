@@ -70,6 +70,9 @@ def test_trees_are_adapted_certified_compared_and_retrained_for_an_erasure(deplo
     truth = refit(state, kept)
     assert np.linalg.norm(state.w.numpy() - truth) <= certificate["bound"] + 1e-5
     check_predictions(deployment, name, state)
+    for kind in ("leave_one_out", "cross_validation", "tuning"):  # by examples that boosting has seen
+        asked = deployment.post(f"/v1/models/{name}/analyses", {"kind": kind})
+        assert deployment.ended(asked["job"])["error"]["code"] == "features_fitted"
 
     job = deployment.ended(deployment.post(f"/v1/models/{name}/retrains", {})["id"])
     assert job["state"] == "succeeded", job

@@ -15,10 +15,12 @@ import torch
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer
+from sklearn.decomposition import TruncatedSVD
+from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, PoissonRegressor, Ridge, SGDClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neural_network import MLPClassifier
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import FeatureUnion, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, QuantileTransformer, StandardScaler
 
 from amend import EstimatorUnsupported
@@ -178,6 +180,50 @@ def test_converted_steps_keep_the_names_of_columns() -> None:
     made = imported(estimator.fit(rows.drop(columns="y"), rows.y), rows)
     assert made.content is not None
     assert {one.name for one in onnxruntime.InferenceSession(made.content).get_inputs()} == {"size", "price in €"}
+
+
+def test_columns_that_converted_steps_do_not_read_are_not_sent() -> None:
+    """Their values would be part of the spec, which erasures do not change."""
+    rows = orders(80)[["size", "returned"]].rename(columns={"returned": "y"})
+    rows.insert(0, "name", [f"order {i}" for i in range(80)])
+    steps = ColumnTransformer([("q", QuantileTransformer(n_quantiles=8), [1])])
+    made = imported(make_pipeline(steps, LogisticRegression()).fit(rows.drop(columns="y"), rows.y), rows)
+    assert made.content is not None
+    assert made.input["columns"] == [{"name": "size", "type": "number"}]
+    assert "name" not in made.examples.column_names
+
+
+def words_of(step: Any, **more: Any) -> Any:
+    others = [("more", StandardScaler(), ["size"])] if more.pop("mixed", False) else []
+    return make_pipeline(ColumnTransformer([("words", step, "text"), *others], **more), LogisticRegression())
+
+
+WORDS = TfidfVectorizer(token_pattern="[a-zA-Z0-9_]+")
+
+
+@pytest.mark.parametrize(
+    ("step", "kind"),
+    [
+        (WORDS, "onnx"),
+        (make_pipeline(WORDS, TruncatedSVD(2)), "onnx"),
+        (FeatureUnion([("one", WORDS), ("two", CountVectorizer(token_pattern="[a-zA-Z0-9_]+"))]), "onnx"),
+        (HashingVectorizer(n_features=64), "hashing"),
+    ],
+    ids=["words", "components", "union", "hashing"],
+)
+def test_a_column_transformer_of_texts_takes_any_text(step: Any, kind: str) -> None:
+    """As a category, each text that the fit did not see would be the same unseen value."""
+    texts = ["good day", "bad night", "good night", "bad bad day", "good", "night"] * 5
+    rows = pd.DataFrame({"text": texts, "y": [int("good" in text) for text in texts]})
+    made = imported(words_of(step).fit(rows[["text"]], rows.y), rows)
+    assert (made.input, made.architecture["encoder"]["kind"]) == ({"kind": "text"}, kind)
+
+
+def test_texts_next_to_other_columns_are_refused() -> None:
+    rows = pd.DataFrame({"text": ["good day", "bad night"] * 9, "size": range(18), "y": [1, 0] * 9})
+    estimator = words_of(WORDS, mixed=True).fit(rows.drop(columns="y"), rows.y)
+    with pytest.raises(EstimatorUnsupported, match="A TfidfVectorizer next to other columns.*alone, or import"):
+        imported(estimator, rows)
 
 
 def test_dropped_columns_are_not_sent() -> None:
