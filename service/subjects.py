@@ -53,7 +53,9 @@ class HoldingResponse(BaseModel):
     """A model that has examples of the subject."""
 
     model: str
-    examples: int = Field(description="Active, restricted by a request, or removed but not yet deleted.")
+    examples: int = Field(
+        description="Number of different examples: active, restricted by a request, or removed but not yet deleted."
+    )
 
 
 class LookupResponse(BaseModel):

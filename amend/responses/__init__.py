@@ -605,7 +605,7 @@ class Holding(Response, frozen=True, kw_only=True):
 
     model: str
     examples: int
-    """Active, restricted by a request, or removed but not yet deleted."""
+    """Number of different examples: active, restricted by a request, or removed but not yet deleted."""
 
 
 class Job(JobMethods, frozen=True, kw_only=True):

@@ -13,10 +13,10 @@ from core.tables.models import Model
 
 
 def models_of(session: Session, subject: bytes, visible: Collection[str] | None) -> list[tuple[Model, int]]:
-    """The visible models (None: all) that have examples of a person, in force or not, with their number."""
-    stored = select(Example.model_id).where(Example.subject == subject, HAS_CONTENT)
-    unlabelled = select(PendingExample.model_id).where(PendingExample.subject == subject)
-    found = stored.union_all(unlabelled).subquery()
+    """The visible models (None: all) that have examples of a person, in force or not, with the number of their ids."""
+    stored = select(Example.model_id, Example.id).where(Example.subject == subject, HAS_CONTENT)
+    unlabelled = select(PendingExample.model_id, PendingExample.id).where(PendingExample.subject == subject)
+    found = stored.union(unlabelled).subquery()
     query = select(Model, func.count()).join(found, found.c.model_id == Model.id)
     if visible is not None:
         query = query.where(Model.name.in_(visible))
@@ -37,9 +37,19 @@ def example_in_force(session: Session, model_id: int, id: str) -> Example:
 
 
 def examples_of(session: Session, subject: bytes, model_id: int, after: int, limit: int) -> Sequence[Example]:
-    """The next examples of a person in a model after a position."""
-    about = (Example.subject == subject, Example.model_id == model_id, Example.position > after, HAS_CONTENT)
-    return session.scalars(select(Example).where(*about).order_by(Example.position).limit(limit)).all()
+    """The next examples of a person in a model after a position.
+
+    An example that returned into force, for example because a request was withdrawn, is stored more than once. Of
+    identical ones, only the newest is returned, and those with a recorded prediction.
+    """
+    about = (Example.subject == subject, Example.model_id == model_id, HAS_CONTENT)
+    contents = (Example.id, Example.x, Example.y, Example.weight, Example.time, Example.source, Example.unseen)
+    repeated = select(Example.id).where(*about).group_by(Example.id).having(func.count() > 1)
+    newest = select(func.max(Example.position)).where(*about, Example.id.in_(repeated)).group_by(*contents)
+    predicted = select(RecordedPrediction.position).where(RecordedPrediction.model_id == model_id)
+    shown = sa.or_(Example.id.not_in(repeated), Example.position.in_(newest), Example.position.in_(predicted))
+    found = select(Example).where(*about, Example.position > after, shown)
+    return session.scalars(found.order_by(Example.position).limit(limit)).all()
 
 
 def pending_of(session: Session, subject: bytes, model_id: int, after: str, limit: int) -> Sequence[PendingExample]:

@@ -45,6 +45,21 @@ def test_a_person_is_found_in_every_model_with_all_their_examples(stack: Stack, 
     assert exported(api, somebody()) == []
 
 
+def test_an_example_that_returned_into_force_counts_once(stack: Stack, api: httpx.Client) -> None:
+    person = somebody()
+    name = model_with_person(stack, api, person)
+    act(api, ask(api, person, hold=True)["id"], "withdraw").raise_for_status()
+    act(api, ask(api, person, hold=True)["id"], "refuse", reason="a mistake").raise_for_status()
+    assert looked_up(api, person) == {name: 2}
+    assert [(line["id"], line["in_force"]) for line in exported(api, person)] == [("e0", True), ("e1", True)]
+    body = {"subject": person, "model": name, "id": "e1", "x": [7, 7]}
+    api.post("/v1/subjects/correct", json=body).raise_for_status()
+    found = {(line["id"], tuple(line["x"]), line["in_force"]) for line in exported(api, person)}
+    assert looked_up(api, person) == {name: 2}
+    assert len(found) == 3  # what was stored before the correction is still stored
+    assert ("e1", (7.0, 7.0), True) in found
+
+
 def test_an_export_longer_than_a_page_is_complete(stack: Stack, api: httpx.Client) -> None:
     """Images: a page holds few of them."""
     person, name = somebody(), stack.model(input={"kind": "vector", "dim": 60_000})
