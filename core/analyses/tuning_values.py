@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from core.kprior.model.regularizers import DEFAULT_LEAF_DELTA
-from core.kprior.model.spec import Spec
+from core.kprior.model.spec import DEFAULT_LEAF_DELTA, Spec
 
 DELTA_STEPS = np.linspace(-3, 3, 13)
 """Decimal logarithms of the default values of delta, relative to the present one."""

@@ -14,11 +14,8 @@ from torch import Tensor
 from .architectures import Linear
 from .input_encoders import TableEncoder
 from .predictor import Predictor
-from .spec import Regularizer, column_names
+from .spec import DEFAULT_LEAF_DELTA, Regularizer, column_names
 from .tree_splits import LeafEncoder
-
-DEFAULT_LEAF_DELTA = 300.0
-"""Of the leaves of trees whose delta was not chosen: about right for 100 trees and 10 000 to 1 000 000 examples."""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,9 @@ from .spec_types import Spec as Spec
 from .spec_types import TableInput as TableInput
 from .spec_types import Target as Target
 
+DEFAULT_LEAF_DELTA = 300.0
+"""Delta of the leaves of trees, if none was chosen: about right for 100 trees and 10 000 to 1 000 000 examples."""
+
 SpecPart = Regularizer | Architecture | Input | Target | Loss
 """A part of a spec that can change."""
 

@@ -17,8 +17,8 @@ from core.kprior.data.examples import Data, Examples, concatenate
 from core.kprior.data.keyed_random import uniform
 from core.kprior.model.kinked_losses import Huber
 from core.kprior.model.predictor import Predictor
-from core.kprior.model.regularizers import DEFAULT_LEAF_DELTA, L2, regularizer_of
-from core.kprior.model.spec import Spec
+from core.kprior.model.regularizers import L2, regularizer_of
+from core.kprior.model.spec import DEFAULT_LEAF_DELTA, Spec
 from core.kprior.model.tree_splits import NODE_TENSORS, LeafEncoder
 from core.kprior.model.tree_traversal import WORD_BITS
 from core.kprior.passes.cost import Cost
