@@ -15,7 +15,8 @@ from core.analyses.hypothetical_examples import Change, HypotheticalRows, draw_w
 from core.analyses.previewed_gate import Outcome
 from core.kprior import Examples, State, what_if
 from core.kprior.adaptation.network_survey import survey_change
-from core.kprior.analyses.what_if import WhatIf, WhatIfOptions
+from core.kprior.adaptation.schema import change_schema
+from core.kprior.analyses.what_if import WhatIf, WhatIfOptions, replaces_splits
 from core.kprior.curvature import is_wide
 from core.kprior.data.random_samples import Draw
 from core.kprior.model.input_encoders import TableEncoder
@@ -23,6 +24,7 @@ from core.kprior.model.spec import is_network
 from core.quality.clusters import number_repeated
 from core.quality.evaluation import evaluate
 from core.quality.label_rows import restrict, shared_labels
+from core.quality.loss_limits import is_worse_without_bound
 from core.quality.scored_rows import ScoredRows
 from core.quality.standard_errors import BOOTSTRAPPED, compare, value_of
 from core.tables.documents import certificate_json
@@ -48,6 +50,10 @@ def preview(model: AnalysedModel, change: Change, draw: Draw | None = None) -> t
         found = adapt_to(model, change, draw)
         if found is None:
             return None
+        if is_worse(model, change, found):
+            found = adapt_to(model, change, draw, retrain=True)
+            if found is None:
+                return None
         state, method = found.result.state, found.method
         passes, certificate = found.result.cost.data_passes, found.result.certificate
     seconds = time.perf_counter() - start
@@ -73,7 +79,28 @@ def preview(model: AnalysedModel, change: Change, draw: Draw | None = None) -> t
     return result, passes
 
 
-def adapt_to(model: AnalysedModel, change: Change, draw: Draw | None) -> WhatIf | None:
+def is_worse(model: AnalysedModel, change: Change, found: WhatIf) -> bool:
+    """Whether a job would retrain the model, because an adapted one that needs no bound is worse on the holdout."""
+    parent = model.state
+    if found.method != "kprior" or not parent.predictor.linear or must_certify(model, change):
+        return False
+    if change.spec.changes_rows:
+        parent = change_schema(parent, model.memory, change.tasks)[0]
+    holdout = holdout_after(model, change)
+    more = change.added_holdout if change.spec.changes_rows else None
+    rows = [*(change.spec.convert(chunk) for chunk in holdout), *([more] if more is not None and len(more) else [])]
+    before, after = (one.metrics for one in evaluate([parent, found.result.state], rows, model.options))
+    return "loss" in before and is_worse_without_bound(before["loss"], after.get("loss", math.inf))
+
+
+def must_certify(model: AnalysedModel, change: Change) -> bool:
+    """Whether the version needs a bound."""
+    certifies, removes = model.policy.certify, len(change.gone) > 0
+    wanted = certifies in ("always", "pass") or (certifies == "removals" and removes)
+    return wanted or is_wide(model.state.predictor) or change.erases
+
+
+def adapt_to(model: AnalysedModel, change: Change, draw: Draw | None, retrain: bool = False) -> WhatIf | None:
     """The model after the change; None if passes are needed that may not be made."""
     network = is_network(change.spec.spec["architecture"]) or not model.state.predictor.linear
     retained, survey = None, None
@@ -84,19 +111,17 @@ def adapt_to(model: AnalysedModel, change: Change, draw: Draw | None) -> WhatIf 
             return None
         drawn = draw_without(draw, change.gone, change.spec)
         holdout = [change.spec.convert(chunk) for chunk in model.holdout_rows]
-        if not change.spec.changes_rows:
+        if not change.spec.changes_rows and not replaces_splits(model.state.spec, change.tasks):
             survey = survey_change(model.state, change.tasks, drawn, training=model.training, holdout=holdout)
     certifies = model.policy.certify
-    removes = len(change.gone) > 0
-    wanted = certifies in ("always", "pass") or (certifies == "removals" and removes) or is_wide(model.state.predictor)
-    wanted = wanted or change.erases
     options = WhatIfOptions(
-        tolerance=model.policy.tolerance.relative_bound if wanted else None,
+        tolerance=model.policy.tolerance.relative_bound if must_certify(model, change) else None,
         forced=certifies == "pass",
         rounds=REFINEMENT_ROUNDS,
         training=model.training,
         policy=model.memory_policy,
         erasure=change.erases,
+        retrain=retrain,
         keeps_units=keeps_units(model),
     )
     found = what_if(

@@ -107,6 +107,25 @@ def test_previews_give_the_metrics_and_the_gate_of_the_versions(deployment: Depl
         check(deployment, name, kind, body)
 
 
+def test_previews_retrain_where_a_job_would(deployment: Deployment) -> None:
+    """An adaptation that needs no bound is rejected if it is worse on the holdout; splits of trees are learnt anew."""
+    policy = {"holdout": {"fraction": 0.3, "by": "example"}, "certify": "never", "gate": {"worse_by": 10}}
+    name = deployment.new_model(input={"kind": "table", "columns": COLUMNS}, policy=policy)
+    deployment.post(f"/v1/models/{name}/examples", {"examples": make_rows(0, 300)})
+    deployment.adapted(name)
+    penalty = {"kind": "l2", "delta": 5.0}
+    trees = {"kind": "trees", "trees": 4, "leaves": 4}
+    changes: list[tuple[str, dict[str, Any]]] = [
+        ("retrain", {"loss": {"kind": "squared_hinge"}}),
+        ("kprior", {"loss": {"kind": "log"}}),
+        ("retrain", {"architecture": trees, "regularizer": penalty}),
+        ("retrain", {"architecture": {"kind": "linear"}, "regularizer": penalty}),
+    ]
+    for method, change in changes:
+        check(deployment, name, str(change), {"change": change})
+        assert deployment.champion(name)["method"] == method
+
+
 def test_a_preview_of_another_class_gives_the_metrics_of_the_version(deployment: Deployment) -> None:
     classes = {"kind": "classes", "values": ["no", "yes"]}
     # the gate draws older rows, because the sample of the holdout has few

@@ -17,6 +17,7 @@ from core.kprior.training.training import Execution, Predecessor
 from core.ledger.digest import DigestedData
 from core.ledger.holdout_sample import SampledRows
 from core.quality.evaluation import Evaluation, evaluate
+from core.quality.loss_limits import is_worse_without_bound
 from core.quality.scored_rows import MetricOptions
 from core.tables.versions import FIRST, Version, VersionKind, VersionState
 from core.versions.drafts import VersionDraft
@@ -37,8 +38,6 @@ from worker.versions.snapshot import ModelSnapshot, Unadaptable, count_rows
 
 NUMERICAL_ERRORS = (ArithmeticError, torch.linalg.LinAlgError)  # type: ignore[attr-defined]
 """Errors that the engine and its libraries raise when no model can be computed from the numbers."""
-LOSS_FACTOR, LOSS_SLACK = 1.25, 0.02
-"""How much larger the holdout loss of a version without a bound may be than its parent's: factor and slack."""
 
 
 def adapt_tip(attempt: JobAttempt, snapshot: ModelSnapshot, tip: Version) -> tuple[VersionDraft, str]:
@@ -118,9 +117,7 @@ def is_worse(snapshot: ModelSnapshot, parent: State, draft: VersionDraft) -> boo
     """Whether the holdout loss of a draft without a bound is larger than its parent's beyond chance."""
     # a parent from before a change of columns, classes or loss predicts without the new ones
     before = evaluate([parent], snapshot.holdout, MetricOptions.of(snapshot.policy))[0].metrics
-    if "loss" not in before:
-        return False
-    return not draft.metrics.get("loss", math.inf) <= LOSS_FACTOR * before["loss"] + LOSS_SLACK
+    return "loss" in before and is_worse_without_bound(before["loss"], draft.metrics.get("loss", math.inf))
 
 
 def train_draft(

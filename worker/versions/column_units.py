@@ -32,8 +32,8 @@ def find_units(snapshot: ModelSnapshot) -> State | None:
     current = snapshot.load_or_none(snapshot.tip)
     if current is None or not snapshot.has_schema_of(current):
         return None
-    if snapshot.spec["architecture"]["kind"] == "trees":
-        return None  # a retrain learns the splits anew
+    if "trees" in (snapshot.spec["architecture"]["kind"], current.spec["architecture"]["kind"]):
+        return None  # a retrain learns the splits anew, and trees have no units
     encoder = current.predictor.encoder
     if snapshot.erasing and not (snapshot.imported and isinstance(encoder, TableEncoder) and encoder.is_plain):
         return None

@@ -48,6 +48,8 @@ class WhatIfOptions:
     """The maximum number of passes before a retrain."""
     erasure: bool = False
     """Bring the weights to a point that depends on the retained data alone, as an erasure does."""
+    retrain: bool = False
+    """Train from scratch, because the adapted model was rejected."""
     keeps_units: bool = True
     """A retrain with the same columns keeps the units of the present model."""
     training: Training = field(default_factory=Training)
@@ -119,15 +121,16 @@ def what_if(
     options = options or WhatIfOptions()
     execution = Execution(device=state.predictor.device, progress=progress)
     result: Result | None = None
-    try:
-        common = {"training": options.training, "policy": options.policy, "holdout": holdout}
-        result = adapt(state, memory, tasks, draw=draw, progress=progress, **common)  # type: ignore[arg-type]
-    except (Untransferable, ArithmeticError, torch.linalg.LinAlgError):  # type: ignore[attr-defined]
-        if retained is None:
-            return WhatIf(Result(state, memory, Cost(), False), "kprior", False)
+    if not options.retrain and not replaces_splits(state.spec, tasks):
+        try:
+            common = {"training": options.training, "policy": options.policy, "holdout": holdout}
+            result = adapt(state, memory, tasks, draw=draw, progress=progress, **common)  # type: ignore[arg-type]
+        except (Untransferable, ArithmeticError, torch.linalg.LinAlgError):  # type: ignore[attr-defined]
+            pass
+    if retained is None and (result is None or options.erasure):
+        return WhatIf(Result(state, memory, Cost(), False), "kprior", False)
     if options.erasure:
-        if retained is None:
-            return WhatIf(Result(state, memory, Cost(), False), "kprior", False)
+        assert retained is not None
         return without_erased(state, result, retained, options, holdout, execution)
     if result is not None and (not result.state.predictor.linear or suffices(result, options)):
         return WhatIf(result, "kprior", True)
@@ -146,7 +149,8 @@ def what_if(
         if lacks_class(result.state, retained):  # a retrain would have no bound either
             return WhatIf(result, "kprior", True)
     spec = spec_after(state.spec, tasks)
-    keeps = options.keeps_units and same_schema(state.spec, spec) and spec["architecture"]["kind"] != "trees"
+    has_splits = "trees" in (state.spec["architecture"]["kind"], spec["architecture"]["kind"])
+    keeps = options.keeps_units and same_schema(state.spec, spec) and not has_splits
     trained = retrain(spec, retained, options, execution, Predecessor(state) if keeps else None)
     if result is not None:
         trained = replace(trained, cost=result.cost + trained.cost)
@@ -201,6 +205,12 @@ def lacks_class(state: State, data: Data) -> bool:
     for chunk in data:
         counts += chunk.y.double().sum(0).cpu()
     return bool((counts == 0).any())
+
+
+def replaces_splits(spec: Spec, tasks: Sequence[Task]) -> bool:
+    """Whether a change of the architecture learns the splits of trees, or leaves them behind, which takes a retrain."""
+    old, new = spec["architecture"], spec_after(spec, tasks)["architecture"]
+    return old != new and "trees" in (old["kind"], new["kind"])
 
 
 def spec_after(spec: Spec, tasks: Sequence[Task]) -> Spec:
