@@ -8,16 +8,20 @@ which may contain ids of people.
 from __future__ import annotations
 
 import os
+import threading
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.trace import Span, Tracer
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 HEADER = "traceparent"
 MAX_TRACEPARENT = 55
+FLUSH_SECONDS = 3.0
+"""How long a process that ends waits for the collector."""
 
 
 def enabled() -> bool:
@@ -28,8 +32,8 @@ def enabled() -> bool:
 
 
 @lru_cache(maxsize=1)
-def tracer_of(_process: int) -> Tracer:
-    """The tracer of a process. Each has its own: the thread that exports spans does not survive a fork."""
+def provider_of(_process: int) -> TracerProvider:
+    """The provider of a process. Each has its own: the thread that exports spans does not survive a fork."""
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
@@ -38,7 +42,22 @@ def tracer_of(_process: int) -> Tracer:
     os.environ.setdefault("OTEL_SERVICE_NAME", "amend")
     provider = TracerProvider(resource=Resource.create())
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
-    return provider.get_tracer("amend")
+    return provider
+
+
+@lru_cache(maxsize=1)
+def tracer_of(process: int) -> Tracer:
+    return provider_of(process).get_tracer("amend")
+
+
+def flush() -> None:
+    """Export the spans of this process. Call it in processes that end by a signal or by `os._exit`, because neither
+    runs the exit handler of OpenTelemetry.
+    """
+    if enabled():
+        exporting = threading.Thread(target=provider_of(os.getpid()).force_flush, daemon=True)
+        exporting.start()
+        exporting.join(FLUSH_SECONDS)
 
 
 def span(

@@ -139,6 +139,7 @@ def build(settings: Settings) -> FastAPI:
         yield
         evicting.cancel()
         app.state.context.close()
+        tracing.flush()
 
     app = FastAPIOffline(
         title="Amend",

@@ -11,7 +11,7 @@ import torch
 from billiard.util import get_logger as get_pool_logger
 from celery import Celery, signals
 
-from core import logs
+from core import logs, tracing
 from core.errors import Unavailable
 from core.jobs.messages import RUN_TASK, TRACK_TASK, send_track
 from core.settings import Settings, from_environment
@@ -108,6 +108,11 @@ def prepare_child(**_: Any) -> None:
     settings = from_environment()
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, (os.cpu_count() or 1) // settings.worker_processes))
+
+
+@signals.worker_process_shutdown.connect
+def end_child(**_: Any) -> None:
+    tracing.flush()
 
 
 @signals.worker_shutting_down.connect

@@ -111,8 +111,8 @@ def test_processes_find_their_settings_and_secrets(variant: str) -> None:
 
 
 def test_settings_are_given_to_all_processes_as_they_were_written(tmp_path: Path) -> None:
-    values = {"AMEND_MAX_BODY_BYTES": 134217728, "AMEND_CACHE_SECONDS": 0.5, "AMEND_PRIVATE_WEBHOOKS": True}
-    values |= {"HTTPS_PROXY": "http://proxy.example.org:3128"}
+    values: dict[str, Any] = {"AMEND_MAX_BODY_BYTES": 134217728, "AMEND_CACHE_SECONDS": 0.5}
+    values |= {"AMEND_PRIVATE_WEBHOOKS": True, "HTTPS_PROXY": "http://proxy.example.org:3128"}
     file = tmp_path / "values.yaml"
     file.write_text(yaml.safe_dump({"settings": values}))
     done = helm("template", "test", str(CHART), *COMPLETE, "--values", str(file))

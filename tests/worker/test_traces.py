@@ -113,6 +113,30 @@ def test_spans_of_a_failed_request_have_no_path_and_no_message(tmp_path: Path, c
         deployment.stop()
 
 
+def test_processes_export_their_spans_before_they_end(tmp_path: Path, collector: Collector) -> None:
+    environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_BSP_SCHEDULE_DELAY": "3600000"}
+    # processes of workers for GPUs end after each task
+    deployment = Deployment(tmp_path, "", AMEND_QUEUES="quick-gpu,long-gpu", **environment)
+    deployment.start()
+    try:
+        deployment.add("worker.broker")
+        deployment.add("worker")
+        name = deployment.new_model(architecture={"kind": "mlp", "hidden": [4]})
+        deployment.add_examples(name, *problem(60), split="train")
+        headers = {"X-Request-ID": "of-the-end"}
+        job = deployment.request("POST", f"/v1/models/{name}/adaptations", headers=headers)
+        assert deployment.ended(job["id"])["state"] == "succeeded"
+
+        def spans_of_jobs() -> list[str]:
+            return [s.name for s in collector.spans if attributes_of(s).get("amend.model") == name]
+
+        deployment.wait_until(lambda: bool(spans_of_jobs()))
+    finally:
+        deployment.stop()
+    requests = collector.named("POST /v1/models/{name}/adaptations")
+    assert "of-the-end" in [attributes_of(span)["amend.request_id"] for span in requests]
+
+
 def test_without_an_endpoint_nothing_of_opentelemetry_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in tracing.ENDPOINTS:
         monkeypatch.delenv(name, raising=False)
