@@ -34,7 +34,8 @@ def find_key(given: str | None, url: str) -> str:
     try:
         return check_key(file.read_text(errors="replace"))
     except OSError as error:
-        message = f"No API key. Pass one or set AMEND_KEY. ({file}: {error.strerror}; `amend migrate` creates it.)"
+        hint = f"{file}: {error.strerror}; `amend up` creates it. Set AMEND_HOME if it is elsewhere"
+        message = f"No API key. Pass one or set AMEND_KEY. ({hint}.)"
         raise KeyMissing(message) from error
 
 

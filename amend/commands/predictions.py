@@ -33,7 +33,9 @@ def predict(
     model: Name,
     inputs: Annotated[
         str,
-        typer.Argument(help="Inputs as JSON, or a .json, .csv, .parquet or .arrow file; - for standard input."),
+        typer.Argument(
+            help="JSON (a text in double quotes), or a .json, .csv, .parquet or .arrow file; - for standard input."
+        ),
     ],
     version: Annotated[
         int | None, typer.Option("--version", min=1, help="Number of the version. Default: the champion.")

@@ -91,6 +91,10 @@ def compose(estimator: Any, inputs: Inputs, outputs: Mapping[str, Any] | None, r
         )
         require(isinstance(outputs, Mapping) and "kind" in outputs, "outputs= must be a target: {'kind': 'binary'}.")
         assert outputs is not None
+        require(
+            outputs["kind"] not in ("classes", "labels") or "values" in outputs,
+            "outputs= must list the values of the target: {'kind': 'classes', 'values': ['cat', 'dog']}.",
+        )
         if frozen := split_frozen(estimator, outputs):
             return Import(**compose_frozen(*frozen, inputs, outputs, regularizer))
         if not is_plain(estimator):

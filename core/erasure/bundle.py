@@ -6,6 +6,7 @@ import json
 import zipfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from pathlib import PurePosixPath
 from typing import Any
 
 from sqlalchemy import select
@@ -55,6 +56,13 @@ def make_bundle(database: Database, store: Store, erasure: Erasure, wanted: Bund
         for name, content in files.items():
             archive.writestr(name, content)
     return buffer.getvalue()
+
+
+def names_of_rows(bundle: bytes) -> list[str]:
+    """The names of the models whose rows are in a bundle."""
+    with zipfile.ZipFile(io.BytesIO(bundle)) as archive:
+        files = [PurePosixPath(name) for name in archive.namelist()]
+    return [file.stem for file in files if file.parent.name == "rows"]
 
 
 def dump(value: object) -> bytes:

@@ -55,7 +55,7 @@ def describe(gateway: Gateway, runs: dict[str, str], pictures: dict[str, bytes],
 def ensure(gateway: Gateway, experiment: str, lineage: Lineage) -> dict[str, str]:
     """The ids of the three runs."""
     found = {run.data.tags.get("amend.line"): run.info.run_id for run in gateway.client.search_runs([experiment])}
-    start = milliseconds(lineage.versions[0].created_at)
+    start = milliseconds(lineage.versions[0].created_at) - len(RUNS)  # before the end, which the first version may set
     # MLflow lists the newest run first
     for i, name in enumerate(reversed(RUNS)):
         if name not in found:
@@ -65,14 +65,21 @@ def ensure(gateway: Gateway, experiment: str, lineage: Lineage) -> dict[str, str
 
 
 def holdout_metrics(metrics: Mapping[str, float]) -> dict[str, object]:
-    """Metrics and their standard errors, grouped by metric; the run of the job has the number of rows."""
+    """Metrics and their standard errors, grouped by metric; the run of the job has the number of rows.
+
+    A holdout of very few rows has none: the steps of the rounding are as wide as the range of the metrics.
+    """
+    if metrics.get("rows", 0) < MIN_ROUNDED_ROWS:
+        return {}
     metrics = coarse(metrics)
     names = {name: name.removesuffix("_se") for name in metrics if name != "rows" and not name.startswith(BASELINE)}
     return {f"{of}/holdout{'_se' if of != name else ''}": metrics[name] for name, of in names.items()}
 
 
 def baseline_metrics(metrics: Mapping[str, float]) -> dict[str, object]:
-    """The metrics of a constant prediction, grouped by metric."""
+    """The metrics of a constant prediction, grouped by metric; none for a holdout of very few rows."""
+    if metrics.get("rows", 0) < MIN_ROUNDED_ROWS:
+        return {}
     found = {name.removeprefix(BASELINE): v for name, v in coarse(metrics).items() if name.startswith(BASELINE)}
     return {f"{name}/holdout_baseline": value for name, value in found.items() if not name.endswith("_se")}
 

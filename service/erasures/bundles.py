@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from core.audit.entries import About
 from core.erasure import queries
-from core.erasure.bundle import BundleRequest, find_versions, make_bundle
+from core.erasure.bundle import BundleRequest, find_versions, make_bundle, names_of_rows
 from core.models.training_options import training_of
 from core.register import log, signed_tree
 from core.tables.audit import Action
@@ -66,6 +66,7 @@ def download_bundle(
             signed_tree.require_size(session, old)
         versions = find_versions(session, erasure, receipt) if receipt else []
         copied = [About(m.name, v.number, erasure_id=full_id) for m, v, _ in versions if may_read_weights(caller, m)]
+        positions = {m.name: v.position for m, v, _ in versions}
         for about in copied or [About(erasure_id=full_id)]:
             auditor.record(session, caller, Action.BUNDLE_DOWNLOADED, about)
         log.record(session, RecordKind.EXPORTED, caller.key_id, full_id, what="bundle", rows=rows)
@@ -74,5 +75,7 @@ def download_bundle(
         erasure = queries.find(session, full_id)
     wanted = BundleRequest(lambda model: may_read_weights(caller, model), rows, [] if old is None else [old])
     content = make_bundle(context.database, context.store, erasure, wanted)
-    name = f'attachment; filename="erasure-{erasure.id}.zip"'
-    return Response(content, media_type="application/zip", headers={"Content-Disposition": name})
+    for name in names_of_rows(content):  # copies of other people's data, which their receipts have to list
+        auditor.record_read(caller, Action.EXAMPLES_EXPORTED, About(name, position=positions[name], erasure_id=full_id))
+    disposition = f'attachment; filename="erasure-{erasure.id}.zip"'
+    return Response(content, media_type="application/zip", headers={"Content-Disposition": disposition})

@@ -218,6 +218,10 @@ def test_the_certified_distance_holds_for_a_refit_of_every_kind_of_model(
     with deployment.client() as client:
         wanted = {"rows": True, "from": asked["acknowledgement"]["head"]["size"]}
         answer = client.get(f"/v1/erasures/{erasure['id']}/bundle", params=wanted).raise_for_status()
+    # the rows are a copy of other people's data, which their receipts and notices have to list
+    exported = deployment.get(f"/v1/audit?action=examples_exported&erasure={erasure['id']}&limit=100")["items"]
+    assert {entry["model"] for entry in exported} == {name for name, kind in names.items() if kind != "network"}
+    assert {entry["position"] for entry in exported} == {ROWS + 12}
     unproven = check_offline(deployment, answer.content, asked["acknowledgement"], tmp_path, len(SPECS) - 1)
     assert not any("stands by" in sentence for sentence in unproven)
     archive = zipfile.ZipFile(io.BytesIO(answer.content))

@@ -216,7 +216,14 @@ def test_errors_name_the_layer_or_the_shape(module: nn.Module, why: str) -> None
         imported(module, rows_of((4,), BINARY), outputs=BINARY)
 
 
-@pytest.mark.parametrize(("outputs", "why"), [(None, "for example {'kind': 'binary'}"), ("binary", "must be a target")])
+@pytest.mark.parametrize(
+    ("outputs", "why"),
+    [
+        (None, "for example {'kind': 'binary'}"),
+        ("binary", "must be a target"),
+        ({"kind": "classes", "classes": ["a"]}, "must list the values"),
+    ],
+)
 def test_a_module_needs_a_target(outputs: Any, why: str) -> None:
     with pytest.raises(EstimatorUnsupported, match=why):
         imported(nn.Sequential(nn.Linear(4, 1)), rows_of((4,), BINARY), outputs=outputs)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from mlflow import MlflowClient
 
+from core.tracking.timeline import baseline_metrics, holdout_metrics
 from core.versions.privacy_rounding import coarse
 from tests.core.tracking.shown import Shown
 from tests.core.tracking.tracked_model import NewTrackedModel, cloud
@@ -50,3 +51,10 @@ def test_a_row_moves_a_mean_by_less_than_a_step_whatever_it_is(outlier: float) -
     steps = 2 * losses.std() / np.sqrt(len(losses))
     assert moved < steps * 0.51
     assert with_it["loss"] != float(losses.mean())
+
+
+def test_the_timeline_has_no_holdout_metrics_that_rounding_would_distort() -> None:
+    metrics = {"accuracy": 0.5, "accuracy_se": 0.25, "baseline_accuracy": 0.5}
+    few, many = {"rows": 4, **metrics}, {"rows": 400, **metrics}
+    assert holdout_metrics(few) == baseline_metrics(few) == {}  # rounded to steps of four rows, 0.5 is 0 or 1
+    assert holdout_metrics(many)["accuracy/holdout"] == baseline_metrics(many)["accuracy/holdout_baseline"] == 0.5
