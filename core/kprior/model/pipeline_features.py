@@ -103,11 +103,13 @@ class OneHotEncoding(StepModule):
             self.keep(f"places_{i}", [place % (one["width"] + 1) for place in places], torch.long)
 
     def forward(self, x: Tensor) -> Tensor:
-        parts = []
+        columns, start = [], 0
         for i, width in enumerate(self.widths):
-            place = look_up(x[:, i], getattr(self, f"places_{i}"))
-            parts.append(nn.functional.one_hot(place, width + 1)[:, :width].double())
-        return torch.cat(parts, 1)
+            places: Tensor = getattr(self, f"places_{i}")
+            columns.append(look_up(x[:, i], torch.where(places < width, places + start, self.outputs)))
+            start += width
+        made = torch.zeros(len(x), self.outputs + 1, dtype=torch.float64, device=x.device)  # the last one is dropped
+        return made.scatter_(1, torch.stack(columns, 1), 1.0)[:, :-1]
 
 
 class Lookup(StepModule):
