@@ -29,6 +29,8 @@ from core.kprior import AddData, ChangeTarget, Examples, Measurement, RemoveData
 DELTA, REMOVED, REPEATS = 1.0, 100, 3
 OPTIMUM_TOLERANCE = 3e-4
 IMPORT_ROWS, QUICK_ROWS = 100_000, 2_000
+SPREAD = 1.5
+"""Of correlated columns, as `shop_pipeline` makes them."""
 PREDICTED_TEXTS = 256
 COLUMNS = {
     "change": "change|",
@@ -145,25 +147,28 @@ def service(given: Texts, quick: bool) -> Report:
         Client(stack.url, stack.admin_key) as client,
     ):
         report.rows = [
-            import_pipeline(client, stack, QUICK_ROWS if quick else IMPORT_ROWS),
+            import_pipeline(client, stack, QUICK_ROWS if quick else IMPORT_ROWS, 0.0),
+            import_pipeline(client, stack, QUICK_ROWS if quick else IMPORT_ROWS, SPREAD),
             predict_texts(client, given),
             *add_class(client, encoded_rows(given)),
         ]
     parts = ", ".join(f"{name} {seconds:.2f}" for name, seconds in report.rows[0]["parts"].items())
     report.notes.append(f"import, CPU s: {parts}")
     if not quick:
-        imported, predicted, _, learnt = report.rows
+        imported, correlated, predicted, _, learnt = report.rows
         report.targets = [
-            Target("import of a pipeline / its fit", imported["ratio"], 3),
+            Target("import of a pipeline / its fit, independent columns", imported["ratio"], 3),
+            Target("the same, correlated columns", correlated["ratio"], 3),
             Target("predictions / the encoder alone", predicted["ratio"], 1.3),
             Target("the first examples of a class through REST, s", learnt["ours"], 0.5),
         ]
     return report
 
 
-def import_pipeline(client: Any, stack: Any, count: int) -> Row:
+def import_pipeline(client: Any, stack: Any, count: int, spread: float) -> Row:
     """A pipeline of imputer, scaler, one-hot encoder and logistic regression, until its version serves."""
-    pipeline, frame, y = shop_pipeline(count)
+    pipeline, frame, y = shop_pipeline(count, spread)
+    kind = "correlated" if spread else "independent"
     fits = []
     for _ in range(REPEATS):
         with timed() as spent:
@@ -171,11 +176,13 @@ def import_pipeline(client: Any, stack: Any, count: int) -> Row:
         fits.append(spent)
     theirs, their_cpu = (statistics.median(getattr(fit, name) for fit in fits) for name in ("wall", "cpu"))
     rows = frame.assign(y=y)
-    client.wait(client.import_model("first", pipeline, rows.head(1_000), target="y"))  # the worker has loaded torch now
+    client.wait(
+        client.import_model(f"first-{kind}", pipeline, rows.head(1_000), target="y")
+    )  # the worker has loaded torch now
     walls, parts = [], []
     for i in range(REPEATS):
         before, start = cpu_seconds(stack), time.perf_counter()
-        client.wait(client.import_model(f"pipeline-{i}", pipeline, rows, target="y"))
+        client.wait(client.import_model(f"{kind}-{i}", pipeline, rows, target="y"))
         walls.append(time.perf_counter() - start)
         after = cpu_seconds(stack)
         parts.append({name: after[name] - before[name] for name in after})
@@ -183,7 +190,7 @@ def import_pipeline(client: Any, stack: Any, count: int) -> Row:
     typical = sorted(parts, key=lambda each: sum(each.values()))[len(parts) // 2]
     cpu = sum(typical.values())
     return {
-        **{"step": "import of a pipeline", "rows": count, "ours": ours, "cpu": cpu, "parts": typical},
+        **{"step": f"import of a pipeline, {kind} columns", "rows": count, "ours": ours, "cpu": cpu, "parts": typical},
         **{"alternative": "its own fit", "theirs": theirs, "ratio": ours / theirs},
         **{"their_cpu": their_cpu, "cpu_ratio": cpu / their_cpu},
     }
@@ -206,8 +213,11 @@ def cpu_seconds(stack: Any) -> dict[str, float]:
     return seconds
 
 
-def shop_pipeline(count: int) -> tuple[Any, Any, np.ndarray]:
-    """A pipeline that is not fitted, and rows with missing values."""
+def shop_pipeline(count: int, spread: float) -> tuple[Any, Any, np.ndarray]:
+    """A pipeline that is not fitted, and rows with missing values.
+
+    The standard deviations of the numbers along the principal directions decrease by that power of ten.
+    """
     import pandas as pd
     from sklearn.compose import ColumnTransformer
     from sklearn.impute import SimpleImputer
@@ -216,7 +226,9 @@ def shop_pipeline(count: int) -> tuple[Any, Any, np.ndarray]:
     from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
     random = np.random.default_rng(0)
-    numbers = pd.DataFrame(random.normal(size=(count, 8)), columns=[f"n{i}" for i in range(8)])
+    values = random.normal(size=(count, 8)) * np.logspace(0, -spread, 8)
+    values = values @ np.linalg.qr(random.normal(size=(8, 8)))[0] if spread else values
+    numbers = pd.DataFrame(values, columns=[f"n{i}" for i in range(8)])
     frame = numbers.mask(random.random(numbers.shape) < 0.05)
     frame["plan"] = random.choice(["free", "basic", "pro"], count)
     frame["country"] = random.choice([f"c{i}" for i in range(20)], count)
