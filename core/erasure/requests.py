@@ -118,7 +118,8 @@ def restrict(session: Session, erasure: Erasure, model: Model, subjects: Sequenc
         part.examples = (part.examples or 0) + examples + hidden
         # no version was trained on examples without a label
         part.first_position = part.positions[0] if part.positions else NEVER
-        part.removal_position = model.head if part.positions else 0
+        if new or earlier is None:
+            part.removal_position = model.head if part.positions else 0
         part.newest_version = newest_number(session, model.id) if new else part.newest_version
         note_use(session, model, part, analyses)
         state_changes.receive_part(part, state_changes.initial_state(erasure))

@@ -145,6 +145,20 @@ def test_an_erasure_deletes_what_a_killed_process_wrote_of_a_file(laboratory: La
     assert result.outcomes["receipts"] == len(PEOPLE)
 
 
+def test_an_erasure_ends_if_only_examples_without_a_label_arrive_meanwhile(laboratory: Laboratory) -> None:
+    """They are hidden, and the changes since the person's examples were removed leave nothing to learn."""
+    actions = [
+        *RESTORED[:1],
+        Action(0.4, "api-1", "adapt", 0, MODELS[0]),
+        Action(25.12, "api-1", "erase", 53899, MODELS[1]),
+        Action(26.32, "api-1", "add_pending", 56029, MODELS[0], size=4),
+        Action(31.71, "api-1", "label", 50481, MODELS[0], size=2),
+    ]
+    result = laboratory.run(7791, actions)
+    assert result.violation is None, describe(result, trace=True)
+    assert result.outcomes["receipts"] == 1
+
+
 @pytest.mark.parametrize("kind", ["correct", "remove"])
 def test_a_restore_repeats_changes_of_examples_that_a_refused_request_had_restricted(
     laboratory: Laboratory, kind: str
