@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -86,9 +87,7 @@ def is_worse(model: AnalysedModel, change: Change, found: WhatIf) -> bool:
         return False
     if change.spec.changes_rows:
         parent = change_schema(parent, model.memory, change.tasks)[0]
-    holdout = holdout_after(model, change)
-    more = change.added_holdout if change.spec.changes_rows else None
-    rows = [*(change.spec.convert(chunk) for chunk in holdout), *([more] if more is not None and len(more) else [])]
+    rows = convert_holdout(change, holdout_after(model, change))
     before, after = (one.metrics for one in evaluate([parent, found.result.state], rows, model.options))
     return "loss" in before and is_worse_without_bound(before["loss"], after.get("loss", math.inf))
 
@@ -155,8 +154,7 @@ def evaluate_both(
         new = old
         before, after = evaluate([model.state, state], old, model.options)
     else:
-        more = change.added_holdout  # given in terms of the new columns, which the old model does not have
-        new = [*(change.spec.convert(chunk) for chunk in old), *([more] if more is not None and len(more) else [])]
+        new = convert_holdout(change, old)
         before, after = evaluate([model.state], old, model.options)[0], evaluate([state], new, model.options)[0]
     for evaluation, chunks in ((before, old), (after, new)):
         keys = [chunk.key.numpy() for chunk in chunks]
@@ -174,6 +172,14 @@ def holdout_after(model: AnalysedModel, change: Change) -> list[Examples]:
         rows = [chunk.take(~torch.isin(chunk.key, gone)) for chunk in rows]
     more = None if change.spec.changes_rows else change.added_holdout
     return [chunk for chunk in (*rows, *([] if more is None else [more])) if len(chunk)]
+
+
+def convert_holdout(change: Change, holdout: Sequence[Examples]) -> list[Examples]:
+    """The rows of the holdout after a change, in its own columns and classes."""
+    if not change.spec.changes_rows:
+        return list(holdout)
+    more = change.added_holdout  # given in terms of the new columns, which the old model does not have
+    return [*(change.spec.convert(chunk) for chunk in holdout), *([more] if more is not None and len(more) else [])]
 
 
 def differences(outcome: Outcome) -> dict[str, float]:

@@ -50,7 +50,7 @@ def file_all(
         else:
             move_receipt_date(session, erasure, filing)
             journal.update_request(session, erasure.id)
-        # those of identifiers that this filing does not repeat still hold
+        # similar spellings of identifiers that this filing does not repeat still count
         partial = erasure.id not in begun and not set(identifiers.subjects_of(session, erasure)) <= set(filing.subjects)
         erasure.near_matches = max(erasure.near_matches if partial else 0, filing.near_matches)
         record(session, filing, erasure, secret, by)

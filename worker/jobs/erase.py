@@ -197,9 +197,8 @@ def complete(attempt: JobAttempt, verified: set[str], done: list[str]) -> None:
         # a job that began before the request may have stored weights that it will not be allowed to record
         unused = count_unused(session, store, folder_of(model.id))
         parts = still_verified(session, model, verified)
-        late = requests.find_late(
-            session, [erasure for _, erasure in parts]
-        )  # the next job erases what arrived just now
+        # the next job erases what arrived just now
+        late = requests.find_late(session, [erasure for _, erasure in parts])
         for part, erasure in parts:
             if erasure.id in late:
                 continue
